@@ -1,4 +1,4 @@
-"""Everything that your own strategy, model, data set, partition or task may import.
+"""Everything that your own strategy, model, data set, partition, task or experiment may import.
 
 The names in ``__all__`` are stable: ``from edgefl.api import Rounds, weighted_sum``. The modules
 that define them may move. Importing them loads neither torch nor ZeroMQ. Moments, rates and links
@@ -7,6 +7,28 @@ come from ``emulator``: ``from emulator import to_ns``.
 
 from __future__ import annotations
 
+from edgefl.config.experiment import (
+    Compression,
+    Data,
+    Edges,
+    EdgeScores,
+    Evaluation,
+    Experiment,
+    FidelityLimits,
+    LearningRateDecay,
+    LearningRateSchedule,
+    Named,
+    NetworkSection,
+    RecordSection,
+    Stop,
+    StopTarget,
+    StrategyEntry,
+    Training,
+    Unlabelled,
+    UpdatesSection,
+)
+from edgefl.config.faults import Availability, FaultEntry
+from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.section import Section
 from edgefl.data.dataset import Dataset
 from edgefl.data.task import Task, cross_entropy, right_answers
@@ -176,6 +198,31 @@ __all__ = [
     "Task",
     "cross_entropy",
     "right_answers",
+    # the tables of an experiment, for edgefl.run; the class of a table of options is Named
+    "Experiment",
+    "Availability",
+    "Compression",
+    "Data",
+    "Devices",
+    "EdgeScores",
+    "Edges",
+    "Evaluation",
+    "FaultEntry",
+    "FidelityLimits",
+    "Group",
+    "LearningRateDecay",
+    "LearningRateSchedule",
+    "Links",
+    "Medium",
+    "Named",
+    "NetworkSection",
+    "RecordSection",
+    "Stop",
+    "StopTarget",
+    "StrategyEntry",
+    "Training",
+    "Unlabelled",
+    "UpdatesSection",
     # randomness and errors
     "Streams",
     "UserError",

@@ -14,10 +14,11 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from edgefl.entry_points import entries
@@ -26,12 +27,32 @@ from edgefl.errors import UserError, near_file, nearest, own_place, told, users_
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+ENDED = "_edgefl_import_ended"  # in a module: where RunInImport has ended its import
 OWN_FILE = "edgefl_own_"  # how the name of a module begins that is a user's file
 # entry points for code of others in the terms of this package: "flwr:DirichletPartitioner"
 ALIASES = "edgefl.aliases"
 # package -> group of entry points, if named otherwise
 GROUPS = {"edgefl.data": "edgefl.datasets", "edgefl.strategies.selection": "edgefl.selections"}
+PARTS = {  # table of a config -> package of its plug-ins, attribute that one binds, word for one
+    "data": ("edgefl.data", "load", "data set"),
+    "model": ("edgefl.models", "build", "model"),
+    "partition": ("edgefl.data.partition", "split", "partition"),
+    "compression": ("edgefl.compression", "build", "compression"),
+    "strategies": ("edgefl.strategies.selection", "build", "selection"),
+}
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
+MAIN = "__main__"  # the module of a script, a notebook or an interactive session
+PACKAGES = (
+    *("edgefl.strategies", "edgefl.models", "edgefl.data", "edgefl.data.partition"),
+    *("edgefl.compression", "edgefl.strategies.selection"),
+)
+
+
+class RunInImport(BaseException):
+    """A user's file runs experiments: its import ends here, with what it has defined so far.
+
+    A script without ``if __name__ == "__main__"`` may so be imported by the processes of its runs.
+    """
 
 
 def names(package: str, attribute: str) -> list[str]:
@@ -74,6 +95,61 @@ def place(package: str, name: str) -> str:
         return name
     added = entries(GROUPS.get(package, package)).get(name)
     return name if added is None else added.value
+
+
+def name_of(found: Any) -> str:
+    """Return the name by which ``find`` finds a class or function: the inverse of ``load_dotted``.
+
+    Of a script it is the path of its file, relative to the working directory if it is below that.
+    UserError for what is not defined at the top level of a module.
+    """
+    module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
+    if not (isinstance(module, str) and isinstance(name, str)):
+        raise UserError(f"expected a class, a function or a name, found a {type(found).__name__}")
+    package, _, stem = module.rpartition(".")
+    if package in PACKAGES:
+        return stem.replace("_", "-") if package == PACKAGES[0] else stem
+    place = main_file() if module == MAIN else None
+    if "." in name or "<" in name:
+        raise UserError(
+            f"{name}: cannot be sent to the processes of a run, because a function or a class"
+            " defines it: expected it at the top level of a file or a notebook"
+        )
+    if getattr(sys.modules.get(module), name, None) is not found:
+        raise UserError(
+            f"{name}: cannot be sent to the processes of a run, because {module} has something"
+            " else, or nothing, under this name now"
+        )
+    if place is None:
+        return f"{module}:{name}"
+    here = Path.cwd()
+    return f"{place.relative_to(here) if place.is_relative_to(here) else place}:{name}"
+
+
+def not_in_a_file(name: str) -> UserError:
+    """Return the error about code that another process cannot import."""
+    what = name.rpartition(":")[2]
+    return UserError(
+        f"{what}: cannot be sent to other processes, because a notebook or an interactive session"
+        " defines it: expected a file with it (in a notebook, %%writefile my_algo.py writes a cell)"
+        f' and the name "my_algo.py:{what}", or the virtual clock there'
+    )
+
+
+def main_file() -> Path | None:
+    """Return the file of the script that runs; None in a notebook or an interactive session."""
+    file = getattr(sys.modules[MAIN], "__file__", None)
+    path = None if file is None else Path(file).resolve()
+    return path if path is not None and path.suffix == ".py" and path.is_file() else None
+
+
+def refuse_in_import() -> None:
+    """Raise RunInImport if a file is being imported here: it must run no experiments then."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is _executed.__code__:
+            raise RunInImport
+        frame = frame.f_back
 
 
 def options_of(found: Any) -> type[BaseModel] | None:
@@ -119,6 +195,21 @@ def made(
         return build(values)
 
 
+def called(build: Any, *arguments: Any) -> Any:
+    """Return what ``build`` makes of the arguments; of none if it requires none.
+
+    So a subclass of torch.nn.Module without parameters is a model, and a function without any may
+    return a data set.
+    """
+    from inspect import Parameter, signature  # a listing needs none of it
+
+    needed = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    takes = signature(build).parameters.values()
+    wants = any(each.kind in needed and each.default is Parameter.empty for each in takes)
+    several = any(each.kind is Parameter.VAR_POSITIONAL for each in takes)
+    return build(*arguments) if wants or several else build()
+
+
 def load_dotted(name: str, base: Path | None = None) -> Any:
     """Return the object that ``name`` refers to; UserError if it cannot be imported.
 
@@ -136,6 +227,13 @@ def load_dotted(name: str, base: Path | None = None) -> Any:
         else _from_package(name, place, folders)
     )
     if not hasattr(module, attribute):
+        if module.__name__ == MAIN or place == MAIN:
+            raise not_in_a_file(name)
+        if ended := getattr(module, ENDED, None):
+            raise UserError(
+                f"{name!r}: {attribute} is below the first run of {place} ({ended}), where its"
+                " import ends: expected it above, or in a file of its own"
+            )
         public = [key for key in vars(module) if not key.startswith("_")]
         raise UserError(f"{name!r}: {place} has no {attribute!r}{nearest(attribute, public)}")
     return getattr(module, attribute)
@@ -192,6 +290,8 @@ def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
     if path is None:
         tried = " or ".join(str(candidate) for candidate in candidates)
         raise UserError(f"{name!r}: no file {tried}{near_file(candidates[0], '*.py')}")
+    if path == main_file():
+        return sys.modules[MAIN]  # the script that runs this
     unique = f"{OWN_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
     return sys.modules.get(unique) or _executed(name, unique, path)
 
@@ -204,6 +304,13 @@ def _executed(name: str, unique: str, path: Path) -> ModuleType:
     try:
         with _importable([path.parent]):
             spec.loader.exec_module(module)
+    except RunInImport as ended:
+        lines = [
+            line
+            for frame, line in traceback.walk_tb(ended.__traceback__)
+            if frame.f_code.co_filename == str(path)
+        ]
+        setattr(module, ENDED, f"line {lines[0]}" if lines else "by another file")
     except BaseException as error:  # also SystemExit
         del sys.modules[unique]
         if isinstance(error, KeyboardInterrupt):

@@ -26,31 +26,50 @@ from edgefl.errors import UNREADABLE, Bug, UserError, nearest, printable, told, 
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from emulator.errors import BadValue
 
-COMMANDS = {  # name -> where it is, None: in a plug-in; `edgefl --help` lists them in this order
-    "run": "edgefl.commands.run:run",
-    "sweep": None,
-    "check": "edgefl.commands.check:check",
-    "coordinator": "edgefl.commands.run:coordinator",
-    "edge": "edgefl.commands.edge:edge",
-    "launch": None,
-    "compare": "edgefl.commands.look:compare",
-    "plot": "edgefl.commands.look:plot",
-    "view": None,
-    "report": None,
-    "export": None,
-    "replay": "edgefl.commands.look:replay",
-    "profile": None,
-    "jobs": "edgefl.commands.check:jobs",
-    "configs": "edgefl.commands.lists:configs",
-    "new": "edgefl.commands.lists:new",
-    "strategies": "edgefl.commands.lists:strategies",
-    "selections": "edgefl.commands.lists:selections",
-    "models": "edgefl.commands.lists:models",
-    "datasets": "edgefl.commands.lists:datasets",
-    "data": "edgefl.commands.data:app",
-    "keys": "edgefl.commands.edge:app",
-    "hosts": None,
+# panel of `edgefl --help` -> name -> where it is, None: in a plug-in; in the order of the help
+PANELS: dict[str, dict[str, str | None]] = {
+    "Main": {
+        "run": "edgefl.commands.run:run",
+        "check": "edgefl.commands.check:check",
+        "compare": "edgefl.commands.look:compare",
+        "sweep": None,
+        "configs": "edgefl.commands.lists:configs",
+        "new": "edgefl.commands.new:new",
+        "doctor": "edgefl.commands.doctor:doctor",
+    },
+    "Look at runs": {
+        "view": None,
+        "plot": "edgefl.commands.look:plot",
+        "report": None,
+        "artifact": None,
+        "export": None,
+    },
+    "What a config can name": {
+        "strategies": "edgefl.commands.lists:strategies",
+        "selections": "edgefl.commands.lists:selections",
+        "models": "edgefl.commands.lists:models",
+        "datasets": "edgefl.commands.lists:datasets",
+        "partitions": "edgefl.commands.lists:partitions",
+        "compressions": "edgefl.commands.lists:compressions",
+    },
+    "Many machines": {
+        "hosts": None,
+        "launch": None,
+        "coordinator": "edgefl.commands.run:coordinator",
+        "edge": "edgefl.commands.edge:edge",
+        "keys": "edgefl.commands.edge:app",
+    },
+    "Advanced": {
+        "data": "edgefl.commands.data:app",
+        "replay": "edgefl.commands.look:replay",
+        "profile": None,
+        "jobs": "edgefl.commands.check:jobs",
+        "schema": "edgefl.commands.lists:schema",
+    },
 }
+OTHERS = "Of other packages"  # the panel of commands that are not listed above
+COMMANDS = {name: place for commands in PANELS.values() for name, place in commands.items()}
+PANEL_OF = {name: panel for panel, commands in PANELS.items() for name in commands}
 GROUP = "edgefl.commands"  # of the entry points of other commands: a function, or a typer.Typer
 LIVE = "--live"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -104,7 +123,9 @@ class Commands(TyperGroup):
         if self._loads:
             return loaded(cmd_name)
         try:
-            return TyperCommand(name=cmd_name, help=first_paragraph(cmd_name))
+            panel = PANEL_OF.get(cmd_name, OTHERS)
+            text = first_paragraph(cmd_name)
+            return TyperCommand(name=cmd_name, help=text, rich_help_panel=panel)
         except UserError as error:  # a plug-in that cannot be loaded
             print(f"edgefl: warning: {error}", file=sys.stderr)
             return None

@@ -20,6 +20,7 @@ from edgefl.errors import UserError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+OWN = "edgefl."  # the modules of edgefl's own entry points
 PLUGINS = Path(__file__).parent / "plugins"  # its entry_points.txt has edgefl's own
 
 
@@ -32,11 +33,7 @@ def entries(group: str) -> dict[str, EntryPoint]:
     """
     from importlib.metadata import Distribution, entry_points  # it takes as long as typer
 
-    others = (
-        entry
-        for entry in entry_points(group=group)
-        if entry.dist is None or entry.dist.name != "edgefl"
-    )
+    others = (entry for entry in entry_points(group=group) if not entry.value.startswith(OWN))
     found: dict[str, EntryPoint] = {}
     for entry in (*Distribution.at(PLUGINS).entry_points.select(group=group), *others):
         found.setdefault(entry.name, entry)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from edgefl.exit_status import BAD_INPUT
+from edgefl_testbed import install_command
 from emulator.errors import BadValue
 
 MOST_SHOWN = 4000  # characters of one line on a terminal
@@ -90,8 +91,8 @@ def needs(extra: str, what: str) -> Iterator[None]:
         if package in ("", "edgefl", "emulator"):
             raise
         raise UserError(
-            f"{what} needs the package {package!r}, which is not installed: pip install"
-            f" 'edgefl[{extra}]'"
+            f"{what} needs the package {package!r}, which is not installed:"
+            f" {install_command(extra)}"
         ) from error
 
 
@@ -181,6 +182,14 @@ class Bug(Exception):
         place = place or users_place(cause) or ("" if kind is None else _methods(kind))
         text = told(cause, None if kind is None else kind.__module__)
         return " ".join(f"{self.message}: {text}{place}".split())
+
+
+class ProcessDied(Exception):
+    """A process of a run was killed, or a ``bug`` ended it, which it has printed. One line."""
+
+    def __init__(self, message: str, bug: bool = False) -> None:
+        super().__init__(message)
+        self.bug = bug
 
 
 def told(error: BaseException, module: str | None = None) -> str:

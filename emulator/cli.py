@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -43,7 +42,9 @@ app.command(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"emulator {metadata.version('edgefl')}")  # the package contains both commands
+        from edgefl_testbed import VERSION  # here: the library stands alone
+
+        typer.echo(f"emulator {VERSION}")
         raise typer.Exit
 
 

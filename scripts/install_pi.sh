@@ -17,7 +17,7 @@
 #   --shards DIR       the folder with ID.safetensors, this edge's share of the data
 #
 # edgefl itself comes from the first of these: DIR of --wheels; the checkout that this script is in; the file
-# edgefl-*.whl next to this script. The versions come from constraints.txt next to this script.
+# edgefl_testbed-*.whl next to this script. The versions come from constraints.txt next to this script.
 # PYTHON=python3.12 names the interpreter (3.11 or newer; default: python3).
 set -euo pipefail
 
@@ -85,16 +85,16 @@ find_source() {  # what pip installs, and the options that belong to it
     find_options=()
     if [ -n "$wheels" ]; then
         wheels=$(cd "$wheels" && pwd)
-        found=("$wheels"/edgefl-*.whl)
+        found=("$wheels"/edgefl_testbed-*.whl)
         find_options=(--no-index --find-links "$wheels")
     elif [ -f "$here/../pyproject.toml" ]; then
         found=("$(cd "$here/.." && pwd)")
     else
-        found=("$here"/edgefl-*.whl)
+        found=("$here"/edgefl_testbed-*.whl)
     fi
     local folder; folder=$(dirname "${found[0]}")
-    [ -e "${found[0]}" ] || wrong "$folder: no file edgefl-*.whl there; edgefl hosts wheels DIR makes it"
-    [ ${#found[@]} -eq 1 ] || wrong "$folder: expected one file edgefl-*.whl, found ${#found[@]}"
+    [ -e "${found[0]}" ] || wrong "$folder: no file edgefl_testbed-*.whl there; edgefl hosts wheels DIR makes it"
+    [ ${#found[@]} -eq 1 ] || wrong "$folder: expected one file edgefl_testbed-*.whl, found ${#found[@]}"
     source=${found[0]}
 }
 
@@ -132,7 +132,7 @@ fingerprint() {  # prints a hash of what the environment was made from
     {
         printf '%s\n' "$source" "$extras" && cat "$constraints" && "$venv/bin/python" --version
         if [ -d "$source" ]; then
-            find "$source"/{edgefl,emulator,configs,scripts,pyproject.toml} -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
+            find "$source"/{edgefl,emulator,edgefl_testbed.py,configs,scripts,pyproject.toml} -type f ! -name '*.pyc' -print0 | sort -z | xargs -0 sha256sum
         else
             sha256sum "$source"
         fi
@@ -151,9 +151,9 @@ build_wheel() {  # from a copy, so that nothing is left in the checkout, and not
     local copy="$venv/tmp/source"
     pip_install setuptools
     mkdir -p "$copy"
-    (cd "$source" && cp -a edgefl emulator configs scripts pyproject.toml README.md LICENSE "$copy")
+    (cd "$source" && cp -a edgefl emulator edgefl_testbed.py configs scripts pyproject.toml README.md LICENSE "$copy")
     "$venv/bin/python" -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$venv/tmp" "$copy" || fail "$source: cannot be built"
-    wheel=$(echo "$venv"/tmp/edgefl-*.whl)
+    wheel=$(echo "$venv"/tmp/edgefl_testbed-*.whl)
 }
 
 check_torch() {  # ends with a reason if torch does not train here
@@ -183,7 +183,8 @@ install_edgefl() {
     else
         wheel=$source
     fi
-    "$venv/bin/python" -m pip uninstall --quiet --yes edgefl 2>/dev/null  # this version may be another state of the code
+    # This version may be another state of the code; edgefl is its name of before, or a project of others.
+    "$venv/bin/python" -m pip uninstall --quiet --yes edgefl-testbed edgefl emulator 2>/dev/null
     pip_install "$wheel${extras:+[$extras]}"
     rm -r "$venv/tmp"
     check_torch

@@ -22,7 +22,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("edgefl", "emulator")
-COPIED = (*PACKAGES, "tests", "scripts", "configs", "docs", "pyproject.toml", "README.md")
+COPIED = (
+    *PACKAGES,
+    "edgefl_testbed.py",
+    "tests",
+    "scripts",
+    "configs",
+    "docs",
+    "pyproject.toml",
+    "README.md",
+)
 
 
 @dataclass(frozen=True, slots=True)

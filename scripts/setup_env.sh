@@ -103,9 +103,10 @@ torch_index() {  # prints the index for torch; empty: pip's own settings decide
 }
 
 pip_install() {  # shows pip's progress on a terminal, nothing in logs
-    local quiet=()
-    [ -t 1 ] || quiet=(--quiet)
-    "$venv_python" -m pip install ${quiet[@]+"${quiet[@]}"} --constraint "$constraints" "$@"
+    local options=()
+    [ -t 1 ] || options=(--quiet)
+    [[ ",$extras," != *,docs,* ]] || options+=(--constraint "$root/scripts/constraints-docs.txt")
+    "$venv_python" -m pip install ${options[@]+"${options[@]}"} --constraint "$constraints" "$@"
 }
 
 install_torch() {
@@ -126,7 +127,7 @@ install() {
         if [[ ",$extras," = *,dev,* ]]; then
             say "about to download $count packages: $(tr '\n' ' ' <<<"$missing")"
         else
-            say "about to download the packages of edgefl[$extras]"
+            say "about to download the packages of the extras $extras"
         fi
         if grep -qx torch <<<"$missing"; then
             say "roughly 0.2 GB for torch $torch_version (a CPU build; with CUDA 3 GB) and up to 0.3 GB for the other packages"
@@ -136,6 +137,8 @@ install() {
         fi
     fi
     pip_install setuptools  # the build runs in .venv too, so that its version is pinned
+    # The name of this project before edgefl-testbed, and projects of others with packages of the same names.
+    "$venv_python" -m pip uninstall --quiet --yes edgefl emulator 2>/dev/null
     pip_install --no-build-isolation --editable "${root}[$extras]"
     "$venv_python" -c 'import torch' || fail "the installed torch does not import; see docs/how-to/install.md"
 }

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
 FONT = "system-ui, sans-serif"
 INK, PALE, LINE, BODY = "#1f2933", "#eef2f7", "#52606d", "#2563a8"
@@ -29,12 +28,9 @@ HOSTS = ("edgefl/clocks", "sockets, threads, processes, clocks", "wall, virtual,
 EMULATOR = ("emulator", "links, media, slots, devices, faults, clocks, verdict", "no edgefl in it")
 
 
-def write_all(folder: Path) -> None:
-    """Write each diagram whose text has changed."""
-    for name, text in {"one-update.svg": one_update(), "rooms.svg": rooms()}.items():
-        path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+def texts() -> dict[str, str]:
+    """Map the name of each diagram to its text."""
+    return {"one-update.svg": one_update(), "rooms.svg": rooms()}
 
 
 def text(x: float, y: float, words: str, kind: str = "", anchor: str = "middle") -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
 from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
-from _generate.models import Key, keys
 from edgefl import catalog
 from edgefl import cli as edgefl_cli
+from edgefl.config.errors import sections
 from edgefl.config.experiment import Experiment
+from edgefl.config.keys import Key, about, is_basic, keys
 from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
-from edgefl.strategies.base.catalog import strategy_names
 from emulator import cli as emulator_cli
 from emulator.energy.power import DEVICE_POWER, POWER_SOURCES, RADIOS
 from emulator.profiles import ProfileFigure
@@ -28,27 +27,20 @@ PACKAGES = {
     "data-sets": ("edgefl.data", "load", "Data sets"),
     "selections": ("edgefl.strategies.selection", "build", "Selections"),
     "partitions": ("edgefl.data.partition", "split", "Partitions"),
+    "compressions": ("edgefl.compression", "build", "Compressions"),
 }
 
 
-def write_all(folder: Path) -> None:
-    """Write every page whose text has changed, so that Sphinx reads only these again."""
-    (folder / "options").mkdir(parents=True, exist_ok=True)
-    made = {
+def texts() -> dict[str, str]:
+    """Map the name of each page to its text."""
+    return {
         "config.md": config_page(),
         "inventory.md": inventory_page(),
-        **{f"options/{name}.md": options_table(name) for name in strategy_names()},
         **{f"{page}.md": catalog_page(*where) for page, where in PACKAGES.items()},
         "cli-edgefl.md": cli_page(edgefl_cli.app, "edgefl"),
         "cli-emulator.md": cli_page(emulator_cli.app, "emulator"),
         "power.md": power_page(),
     }
-    for name, text in made.items():
-        path = folder / name
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-    for path in set(folder.rglob("*.md")) - {folder / name for name in made}:
-        path.unlink()
 
 
 # ---------------------------------------------------------------------- config keys
@@ -59,7 +51,8 @@ def config_page() -> str:
         "Generated from the code. A key's unit is part of its name. The options of strategies,"
         " models, data sets and partitions are on their own pages.",
         "Only `[stop]` and `[[strategies]]` are required. A table that is left out has the defaults"
-        " below.",
+        " below. Keys that few experiments need are folded. `edgefl configs --keys` lists the rest"
+        " in the terminal, and [editors complete and check](../../how-to/editors.md) all of them.",
         "Paths of your own code and of traces are relative to the folder of the file; `data.dir` is"
         " relative to the directory in which you start edgefl. `key=value` on the command line"
         " changes one key: `stop.emulated_s=10`, `strategies.fedasync.alpha=0.4`,"
@@ -90,28 +83,28 @@ def inventory_page() -> str:
 
 def _tables_page(intro: Iterable[str], file: type[BaseModel]) -> str:
     parts = list(intro)
-    for path, model in _sections(file, ""):
+    for place, model in sections(file):
+        found = keys(model)
+        basic = [key for key in found if file is InventoryFile or is_basic(place, key.name)]
+        advanced = [key for key in found if key not in basic]
+        path = f"[{place.removesuffix('[]')}]" if place.endswith("[]") else place
         title = f"`[{path}]`" if path else "Top level"
-        parts += [f"## {title}", _text(model), key_table(keys(model), path)]
+        parts += [f"## {title}{'' if basic else ' (advanced)'}", about(model)]
+        if basic:
+            parts.append(key_table(basic, place))
+        if advanced:
+            count = f"{len(advanced)} advanced key{'s' * (len(advanced) > 1)}"
+            table = key_table(advanced, place)
+            parts.append(f"<details><summary>{count}</summary>\n\n{table}\n\n</details>")
     return "\n\n".join(parts) + "\n"
 
 
-def _sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[BaseModel]]]:
-    yield path, model
-    for key in keys(model):
-        if key.model is not None:
-            many = "list of" in key.type
-            name = f"{path}.{key.name}" if path else key.name
-            yield from _sections(key.model, f"[{name}]" if many else name)
-
-
-def key_table(found: Iterable[Key], path: str = "") -> str:
+def key_table(found: Iterable[Key], place: str = "") -> str:
     rows = ["| key | type | default | bounds | meaning |", "|---|---|---|---|---|"]
-    prefix = f"{path.strip('[]')}{'[]' if path.startswith('[') else ''}." if path else ""
     for key in found:
         unit = f", {key.unit}" if key.unit else ""
-        meaning = key.text or (_first_sentence(key.model) if key.model else "")
-        cells = [f"`{prefix}{key.name}`", key.type + unit, key.default, key.bounds, meaning]
+        name = f"{place}.{key.name}" if place else key.name
+        cells = [f"`{name}`", key.kind + unit, key.default, key.bounds, key.meaning]
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 
@@ -147,14 +140,6 @@ def _prose(module: Any, found: Any) -> str:
     if own:
         docs.append(inspect.cleandoc(own))
     return "\n\n".join(docs)
-
-
-def _text(model: type[BaseModel]) -> str:
-    return inspect.cleandoc(model.__doc__ or "")
-
-
-def _first_sentence(model: type[BaseModel]) -> str:
-    return " ".join(_text(model).split()).partition(". ")[0].rstrip(".") + "."
 
 
 # ---------------------------------------------------------------------- energy
@@ -195,7 +180,8 @@ def cli_page(app: typer.Typer, name: str) -> str:
 
 def _keep_whole_sentences(group: Any, context: typer.Context) -> None:
     """Give each command a short help: without one, click cuts its help at 45 characters."""
-    for name in getattr(group, "commands", ()):
+    names = group.list_commands(context) if hasattr(group, "list_commands") else ()
+    for name in names:
         command = group.get_command(context, name)  # those of edgefl are loaded by this
         command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
         _keep_whole_sentences(command, context)

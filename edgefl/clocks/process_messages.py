@@ -171,6 +171,17 @@ class StopRun(Message, frozen=True):
     reason: str
 
 
+# ------------------------------------------------------------------ runs in forks, virtual clock
+class NewScores(Message, frozen=True):
+    """metrics.csv has new rows. The run waits for the answer."""
+
+
+class ScoresSeen(Message, frozen=True):
+    """``reason``: why the run ends now; None: it goes on."""
+
+    reason: str | None
+
+
 # ------------------------------------------------------------------ evaluator and job worker
 class EvaluateSnapshot(Message, frozen=True):
     """Evaluate the weights in ``file``. The coordinator deletes the file.

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from edgefl.clocks.ctrl_c import LIKE_CTRL_C, interrupt
@@ -33,20 +33,26 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 
 
 def spawn(
-    module: str, channels: list[Channel], keep: list[Channel] | None = None
+    module: str,
+    channels: list[Channel],
+    keep: list[Channel] | None = None,
+    paths: Sequence[str] = (),
 ) -> subprocess.Popen[bytes]:
     """Start ``python -m module FD...`` with these channel ends.
 
-    This process closes its copies of the ends, except those in ``keep``. The new process has its
+    This process closes its copies of the ends, except those in ``keep``. ``paths``: folders of
+    modules that the new process can import, too. The new process has its
     own process group, so that a terminal's Ctrl-C reaches only this process, which ends the others
     in order.
     """
     fds = [channel.fileno() for channel in channels]
+    known = filter(None, (*paths, os.environ.get("PYTHONPATH")))
+    found = {"PYTHONPATH": os.pathsep.join(known)} if paths else {}
     process = subprocess.Popen(
         [sys.executable, "-m", module, *map(str, fds)],
         pass_fds=fds,
         stdin=subprocess.DEVNULL,
-        env=os.environ | ONE_THREAD,
+        env=os.environ | ONE_THREAD | found,
         process_group=0,
     )
     for channel in channels:
@@ -69,14 +75,16 @@ def end_in(patience_s: float, process: subprocess.Popen[bytes]) -> None:
 class RunProcesses:
     """Starts the warm parent and the first coordinator at once, and later ones when needed.
 
-    ``control``: the channel to the warm parent. As a context, it ends what it has started.
+    ``control``: the channel to the warm parent. ``paths``: see ``spawn``. As a context, it ends
+    what it has started.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, paths: Sequence[str] = ()) -> None:
+        self._paths = paths
         # between each coordinator and two children of the warm parent
         evaluations, jobs = Channel.pair(), Channel.pair()
         self.control, theirs = Channel.pair()
-        self.warm = spawn(WARM, [theirs, evaluations[1], jobs[1]])
+        self.warm = spawn(WARM, [theirs, evaluations[1], jobs[1]], paths=paths)
         self.warmed_up = False
         self._workers = [evaluations[0], jobs[0]]
         self._loading: tuple[Channel, subprocess.Popen[bytes]] | None = self._start()
@@ -107,7 +115,8 @@ class RunProcesses:
 
     def _start(self) -> tuple[Channel, subprocess.Popen[bytes]]:
         ours, theirs = Channel.pair()
-        return ours, spawn(COORDINATOR, [theirs, *self._workers], keep=self._workers)
+        ends = [theirs, *self._workers]
+        return ours, spawn(COORDINATOR, ends, keep=self._workers, paths=self._paths)
 
 
 def fork(name: str, work: Callable[[], int | None]) -> int:

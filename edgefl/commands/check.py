@@ -6,12 +6,14 @@ this host, for their emulated costs.
 
 from __future__ import annotations
 
+import html
+import io
 import math
 import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,14 +25,16 @@ import psutil
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from edgefl.catalog import is_own
 from edgefl.commands import show
-from edgefl.commands.options import Config, OverridesAsForRun
+from edgefl.commands.options import Config, Overrides
+from edgefl.commands.running import config_warnings
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import base_of, load
-from edgefl.config.groups import parts, warnings
-from edgefl.config.names import strategy_warnings
+from edgefl.config.file import Changes
+from edgefl.config.file import Config as ConfigTables
+from edgefl.config.groups import parts
 from edgefl.errors import Bug, UserError, listed
 from edgefl.results.progress import clock
 from edgefl.results.tables import plain_table
@@ -71,20 +75,78 @@ class _LongEnough(Exception):
 
 def check(
     config: Config,
-    overrides: OverridesAsForRun = None,
+    overrides: Overrides = None,
 ) -> None:
     """Check an experiment without running it, and estimate its duration and bytes.
 
     Checks keys, names, files, data, memory and the speed of this host.
     """
-    experiment, base = load(config, overrides or ()), base_of(config)
-    show.line(
-        f"{config}: keys and names are valid; {_counted(len(experiment.strategies), 'strategy')},"
+    found = checked(ConfigTables.read(config), overrides or (), show.line, show.warning)
+    if found.estimates:
+        Console().print(found.table())
+    show.hint(shlex.join(["edgefl", "run", str(config), *(overrides or ())]))
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedExperiment:
+    """What is known about an experiment before it runs.
+
+    ``facts``: lines about data, model, memory and this host. ``speed``: emulated seconds per second
+    of the wall clock. ``estimates``: of each strategy, with one seed; () with native devices or
+    links, whose times are not known in advance.
+    """
+
+    experiment: Experiment
+    facts: tuple[str, ...]
+    warnings: tuple[str, ...]
+    speed: float
+    estimates: tuple[Estimate, ...]
+
+    def table(self) -> Table:
+        """The table of the estimates."""
+        return table(self.estimates, self.speed, len(self.experiment.by_seed()))
+
+    def __str__(self) -> str:
+        console = Console(record=True, width=100, file=io.StringIO(), force_jupyter=False)
+        for line in (*self.facts, *(f"warning: {each}" for each in self.warnings)):
+            console.print(Text(line), soft_wrap=True)
+        if self.estimates:
+            console.print(self.table())
+        return console.export_text(styles=False)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def checked(
+    config: ConfigTables,
+    overrides: Changes,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> CheckedExperiment:
+    """Check an experiment. ``say`` and ``warn`` get each line when it is known. UserError for what
+    is wrong.
+    """
+    facts: list[str] = []
+    warned: list[str] = []
+
+    def tell(line: str) -> None:
+        facts.append(line)
+        say(line)
+
+    def caution(line: str) -> None:
+        warned.append(line)
+        warn(line)
+
+    experiment, base = config.experiment(overrides), config.base
+    tell(
+        f"{config.called}: keys and names are valid;"
+        f" {_counted(len(experiment.strategies), 'strategy')},"
         f" {_counted(len(experiment.edges.ids()), 'edge')},"
         f" {_counted(len(experiment.by_seed()), 'seed')}"
     )
-    for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
-        show.warning(warning)
+    for warning in config_warnings(experiment, base):
+        caution(warning)
 
     from edgefl.clocks.setup.learning import learning  # after the keys, because it imports torch
     from edgefl.clocks.trial import try_out
@@ -93,15 +155,13 @@ def check(
     learned = learning(one, base)
     try_out(learned)
     for line in (*data_lines(learned), training_line(learned), memory_line(learned)):
-        show.line(line)
+        tell(line)
     native = [part for part in parts(one) if "native" in (part.devices.kind, part.links.kind)]
-    speed = _start_check(one, base, learned)
+    speed = _start_check(one, base, learned, tell, caution)
     if native:
-        show.line("no estimate: the times of native devices and links are not known in advance")
-    else:
-        found = [estimate(learned, index) for index in range(len(one.strategies))]
-        Console().print(table(found, speed, len(experiment.by_seed())))
-    show.hint(shlex.join(["edgefl", "run", str(config), *(overrides or ())]))
+        tell("no estimate: the times of native devices and links are not known in advance")
+    found = [] if native else [estimate(learned, index) for index in range(len(one.strategies))]
+    return CheckedExperiment(experiment, tuple(facts), tuple(warned), speed, tuple(found))
 
 
 def data_lines(learned: Learning) -> list[str]:
@@ -154,8 +214,14 @@ def _use_torch() -> None:
     torch.ones(1000).sum()
 
 
-def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -> float:
-    """Do the check at the start of a wall-clock run, print its lines, and return the speed."""
+def _start_check(
+    experiment: Experiment,
+    base: Path | None,
+    learned: Learning,
+    say: Callable[[str], None],
+    warn: Callable[[str], None],
+) -> float:
+    """Do the check at the start of a wall-clock run, and return the speed."""
     from edgefl.clocks.process_messages import FleetReady
     from edgefl.clocks.wall.fleet import calibrate
     from edgefl.clocks.wall.speed_check import auto_speed, host_per_s, too_fast
@@ -167,11 +233,11 @@ def _start_check(experiment: Experiment, base: Path | None, learned: Learning) -
     at_speed = experiment.model_copy(update={"speed": speed})
     have = host_per_s(host)
     trains = "was not measured" if have is None else f"trains about {have:.0f} samples/s"
-    show.line(f"this host {trains}; speed {speed:g}")
+    say(f"this host {trains}; speed {speed:g}")
     for problem in too_fast(at_speed, base, host):
-        show.warning(f"on the wall clock: {problem}")
+        warn(f"on the wall clock: {problem}")
     for line in last_batches_of_one(learned):
-        show.warning(line)
+        warn(line)
     return float(speed)
 
 

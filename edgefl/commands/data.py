@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgefl.commands import look, show
-from edgefl.commands.options import Config, OverwriteFiles, kept_aside
+from edgefl.commands import completion, look, show
+from edgefl.commands.options import Config, Overrides, OverwriteFiles, kept_aside
 from edgefl.errors import UserError, nearest
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Data sets: download them, draw the partition, write a file for each edge.",
 )
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: partition.alpha=0.1"),
-]
 
 
 @app.callback()
@@ -37,7 +33,14 @@ def data() -> None:
 
 @app.command()
 def get(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="One of `edgefl datasets`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="One of `edgefl datasets`.",
+            autocompletion=completion.names_of("data"),
+        ),
+    ],
     directory: Annotated[
         Path | None,
         typer.Option(
@@ -96,7 +99,7 @@ def plot(
     from edgefl.results.run_files import replace_file
 
     out, forms = look.files(out or Path("labels.png"), formats)
-    style = PlotStyle(width=look.chosen_width(width), title=title)
+    style = PlotStyle(width=width, title=title)
     learned = _learned(config, overrides)
     targets, shares = learned.train[1].numpy(), learned.whole_shares
     counts = [

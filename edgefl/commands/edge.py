@@ -16,7 +16,7 @@ import typer
 
 from edgefl.clocks.network_addresses import split_tcp
 from edgefl.commands import show
-from edgefl.commands.options import located
+from edgefl.commands.options import given
 from edgefl.config.experiment import EDGE_ID, PATTERNS, Edges
 from edgefl.entry_points import behind
 from edgefl.errors import UserError
@@ -54,7 +54,7 @@ OwnConfig = Annotated[
         "--config",
         metavar="FILE",
         help="Join only if the coordinator runs this experiment.",
-        callback=located,
+        callback=given,
     ),
 ]
 DataFolder = Annotated[

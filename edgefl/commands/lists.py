@@ -1,71 +1,149 @@
-"""The commands that list or write files: strategies, selections, models, datasets, configs, new.
+"""The commands that list or show what a config may name and contain.
 
-They import no plug-in.
+These are strategies, selections, models, data sets, partitions, compressions, experiment files,
+their keys and their schema. A listing imports no plug-in; what is shown in full is imported.
 """
 
 from __future__ import annotations
 
-import re
+import inspect
 import sys
-from enum import StrEnum
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from edgefl import catalog
-from edgefl.commands import show
-from edgefl.errors import UserError
+from edgefl.commands import completion, show
+from edgefl.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from edgefl.config.keys import Key
+
+BASE = "edgefl.strategies.base"  # options of its classes are those of many strategies
 
 
-def strategies() -> None:
-    """List the strategies that an experiment can compare."""
+def _name(part: str) -> Any:
+    return typer.Argument(
+        metavar="[NAME]",
+        help="Show this one, with its options: one of the list, or your own, FILE.py:NAME.",
+        autocompletion=completion.names_of(part),
+    )
+
+
+def strategies(name: Annotated[str | None, _name(completion.STRATEGY)] = None) -> None:
+    """Strategies to compare: list them, or show one's options."""
     # imported here: it needs numpy, which the other listings do not
-    from edgefl.strategies.base.catalog import (
-        file_stem,
-        strategy_names,
-    )
+    from edgefl.strategies.base.catalog import file_stem, load, strategy_names
 
+    package = "edgefl.strategies"
+    if name is not None:
+        found = load(catalog.place(package, name), Path())
+        use = f"'strategies=[{{strategy = \"{name}\"}}]'"
+        return _show(name, found, f'[[strategies]] strategy = "{name}"', use)
     show.rows(
-        [
-            (name, catalog.one_line("edgefl.strategies", file_stem(name)))
-            for name in strategy_names()
-        ]
-        + show.plugins("edgefl.strategies")
+        [(name, catalog.one_line(package, file_stem(name))) for name in strategy_names()]
+        + show.plugins(package)
     )
     show.hint(
-        '[[strategies]] strategy = "NAME" in a config (or your own, "my_algo.py:MyAlgo"), then'
-        " edgefl run CONFIG"
+        'edgefl strategies NAME shows its options; [[strategies]] strategy = "NAME" in a config (or'
+        ' your own, "my_algo.py:MyAlgo"), then edgefl run CONFIG'
     )
+    return None
 
 
-def selections() -> None:
-    """List the ways in which strategies can select edges."""
-    _list("edgefl.strategies.selection", "build")
+def selections(name: Annotated[str | None, _name("strategies")] = None) -> None:
+    """Ways to select edges for work: list them, or show one's options."""
+    _plugins("selections", "strategies", "strategies.LABEL.selection", name)
+
+
+def models(name: Annotated[str | None, _name("model")] = None) -> None:
+    """Models to train: list them, or show one's options."""
+    _plugins("models", "model", "model.name", name)
+
+
+def datasets(name: Annotated[str | None, _name("data")] = None) -> None:
+    """Data sets to train on: list them, or show one's options."""
+    _plugins("datasets", "data", "data.name", name)
+
+
+def partitions(name: Annotated[str | None, _name("partition")] = None) -> None:
+    """Ways to divide data among edges: list them, or show one's options."""
+    _plugins("partitions", "partition", "partition.name", name)
+
+
+def compressions(name: Annotated[str | None, _name("compression")] = None) -> None:
+    """Methods for smaller messages: list them, or show one's options."""
+    _plugins("compressions", "compression", "compression.up", name)
+
+
+def _plugins(command: str, part: str, key: str, name: str | None) -> None:
+    """List the plug-ins that ``key`` of a config can name, or show one."""
+    package, attribute, word = catalog.PARTS[part]
+    table, _, last = key.rpartition(".")
+    where = "[[strategies]]" if part == "strategies" else f"[{table}]"
+    if name is not None:
+        found = catalog.find(package, catalog.place(package, name), attribute, Path(), word)
+        return _show(name, found, f'{where} {last} = "{name}"', f"{key}={name}")
+    own = ((each, catalog.one_line(package, each)) for each in catalog.names(package, attribute))
+    show.rows([*own, *show.plugins(catalog.GROUPS.get(package, package))])
     show.hint(
-        '[[strategies]] selection = "NAME" in a config, or edgefl run CONFIG'
-        " strategies.LABEL.selection=NAME"
+        f'edgefl {command} NAME shows its options; {where} {last} = "NAME" in a config, or'
+        f" edgefl run CONFIG {key}=NAME"
     )
+    return None
 
 
-def models() -> None:
-    """List the models that the edges can train."""
-    _list("edgefl.models", "build")
-    show.hint('[model] name = "NAME" in a config, or edgefl run CONFIG model.name=NAME')
+def _show(name: str, found: Any, where: str, override: str) -> None:
+    """Print what the plug-in's file says of itself, where that is, and its options."""
+    from edgefl.config.keys import keys, owner
+    from edgefl.config.section import Section
+
+    module = sys.modules[found.__module__]
+    for text in (inspect.getdoc(module), found.__doc__ if inspect.isclass(found) else None):
+        if text:
+            show.paragraphs(f"{inspect.cleandoc(text)}\n")
+    show.line(f"file: {module.__file__}")
+    options = catalog.options_of(found) or Section
+    own: list[Key] = []
+    shared: list[Key] = []
+    for key in keys(options):
+        of_base = owner(options, key.name).__module__.startswith(BASE)
+        (shared if of_base else own).append(key)
+    show.line("")
+    show.line(f"options beside {where}:" if own or shared else f"{where} has no options")
+    show.rows(_rows(own))
+    if shared:
+        show.line("options of all strategies of its kind:")
+        show.rows(_rows(shared))
+    if getattr(module, "DOWNLOADS", ()):
+        show.hint(f"edgefl data get {name}, then edgefl run CONFIG {override}")
+    else:
+        show.hint(f"edgefl run CONFIG {override}")
 
 
-def datasets() -> None:
-    """List the data sets on which the edges can train."""
-    _list("edgefl.data", "load")
-    show.hint('[data] name = "NAME" in a config, or edgefl run CONFIG data.name=NAME')
+def _rows(keys: Iterable[Key], table: str = "") -> list[tuple[str, str]]:
+    """Return (key = default, its type, bounds and meaning) for each key."""
+    place, found = f"{table}." if table else "", []
+    for key in keys:
+        default = completion.plain(key.default)
+        head = f"{place}{key.name}" + ("" if default == "see below" else f" = {default}")
+        kind = f"{key.kind} in {key.unit}" if key.unit else key.kind
+        facts = ", ".join(filter(None, (kind, key.bounds)))
+        found.append((head, completion.plain(f"{facts}. {key.meaning}")))
+    return found
 
 
-def _list(package: str, attribute: str) -> None:
-    own, added = (
-        catalog.names(package, attribute),
-        show.plugins(catalog.GROUPS.get(package, package)),
-    )
-    show.rows([*((name, catalog.one_line(package, name)) for name in own), *added])
+def schema() -> None:
+    """Print the JSON schema of experiment files, by which editors complete and check them.
+
+    It also knows the plug-ins of other packages that are installed here. A TOML file names its
+    schema in its first line: #:schema FILE, relative to its own folder.
+    """
+    from edgefl.config.schema import text
+
+    sys.stdout.write(text(others=True))
 
 
 def listing() -> None:
@@ -77,7 +155,12 @@ def listing() -> None:
 
 def configs(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The file to print or copy.")
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="The file to print or copy; with --keys, the table whose keys to list.",
+            autocompletion=completion.configs,
+        ),
     ] = None,
     copy: Annotated[
         Path | None,
@@ -87,13 +170,23 @@ def configs(
             help="Copy the file, or all, to a folder where you can change them.",
         ),
     ] = None,
+    keys: Annotated[
+        bool,
+        typer.Option(
+            "--keys", help="List the keys that most experiments need, or all keys of a table."
+        ),
+    ] = False,
 ) -> None:
-    """List, print or copy the experiment files that come with edgefl."""
+    """List, print or copy the experiments that come with edgefl; list the keys of such a file."""
     from edgefl.config import packaged
 
-    if name is None and copy is None:
+    if keys and copy is not None:
+        raise UserError("--keys and --copy: expected one of them")
+    if keys:
+        _keys(name)
+    elif name is None and copy is None:
         listing()
-        show.hint("edgefl run CONFIG --clock virtual")
+        show.hint("edgefl run CONFIG --clock virtual; edgefl configs --keys lists their keys")
     elif name is None and copy is not None:
         packaged.copy(copy)
         show.hint(f"edgefl run {copy / 'quickstart.toml'}")
@@ -103,59 +196,29 @@ def configs(
         show.hint(f"edgefl run {packaged.copy_one(name, copy)}")
 
 
-TEMPLATES = Path(__file__).parent / "templates"
-NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+def _keys(name: str | None) -> None:
+    """List the basic keys of all tables, or all keys of one table: the basic ones first."""
+    from edgefl.config.errors import sections
+    from edgefl.config.keys import about, is_basic, keys
 
-
-class NewKind(StrEnum):
-    strategy = "strategy"
-    selection = "selection"
-    model = "model"
-    data = "data"
-
-
-# kind -> the override that selects the new file, after the quickstart's config
-OVERRIDES = {
-    NewKind.strategy: "strategies=[{{strategy = '{file}:{title}'}}]",
-    NewKind.selection: (
-        "strategies=[{{strategy = 'fedavg', clients_per_round = 3, selection = '{file}:build'}}]"
-    ),
-    NewKind.model: "model={{name = '{file}:build'}}",
-    NewKind.data: "data={{name = '{file}:load'}}",
-}
-
-
-def new(
-    kind: Annotated[NewKind, typer.Argument(help="The kind of plug-in.")],
-    name: Annotated[str, typer.Argument(help="Its name, for NAME.py and test_NAME.py.")],
-    folder: Annotated[
-        Path, typer.Option("--in", metavar="DIR", help="The folder for the files.")
-    ] = Path(),
-) -> None:
-    """Write a small working strategy, selection, model or data set of your own, with its test."""
-    name = name.removesuffix(".py").replace("-", "_")
-    if not NAME.fullmatch(name):
-        raise UserError(
-            f"name {name!r}: expected lower-case letters, digits and _, a letter first, such as"
-            " my_algo"
-        )
-    title = "".join(part.capitalize() for part in name.split("_"))
-    found = {
-        folder / f"{name}.py": TEMPLATES / f"{kind}.py.txt",
-        folder / f"test_{name}.py": TEMPLATES / f"test_{kind}.py.txt",
-    }
-    there = next((path for path in found if path.exists()), None)
-    if there is not None:
-        raise UserError(f"{there}: already exists; choose another name or --in DIR")
-    for path, template in found.items():
-        text = template.read_text(encoding="utf-8").replace("CLASS", title).replace("NAME", name)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror or error}") from error
-        show.line(f"wrote {path}")
-    place = "" if folder == Path() else f"cd {folder} && "
-    override = OVERRIDES[kind].format(file=f"{name}.py", title=title)
-    show.line(f"test it: {place}pytest test_{name}.py")
-    show.hint(f'{place}edgefl run configs/quickstart.toml --clock virtual name=trial "{override}"')
+    tables = {place.replace("[]", ""): (place, model) for place, model in sections()}
+    if name is None:
+        rows = []
+        for table, (place, model) in tables.items():
+            basic = [key for key in keys(model) if is_basic(place, key.name) and not key.model]
+            texts = [completion.plain(key.meaning).partition(". ")[0] for key in basic]
+            rows += [(head, text) for (head, _), text in zip(_rows(basic, table), texts)]
+        show.rows(rows)
+        show.line("")
+        show.line(f"tables: {', '.join(filter(None, tables))}")
+        return show.hint("edgefl configs TABLE --keys, for all keys of a table")
+    if name not in tables:
+        raise UserError(f"--keys: no table {name!r}{nearest(name, filter(None, tables))}")
+    place, model = tables[name]
+    show.paragraphs(about(model))
+    for title, wanted in (("basic", True), ("advanced", False)):
+        found = [key for key in keys(model) if is_basic(place, key.name) is wanted]
+        if found:
+            show.line(f"{title}:")
+            show.rows(_rows(found, name))
+    return show.hint(f"edgefl run CONFIG {name}.KEY=VALUE")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 import sys
 import warnings
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
-from edgefl.commands import show
+from edgefl.commands import completion, show
 from edgefl.commands.options import OverwriteFiles, Runs, kept_aside
 from edgefl.errors import UserError, nearest
 from edgefl.results.families import families
-from edgefl.results.figures.base import FORMATS, WIDTHS, Limits, PlotStyle
+from edgefl.results.figures.base import FORMATS, WIDTHS, Limits, PlotStyle, refused_limits
 
 if TYPE_CHECKING:
     from edgefl.results.compare import Comparison
@@ -54,6 +54,7 @@ Baseline = Annotated[
     typer.Option(
         metavar="NAME",
         help="Show differences, speed-ups and paired tests against this strategy or run, too.",
+        autocompletion=completion.schemes,
         rich_help_panel=ANSWER,
     ),
 ]
@@ -127,7 +128,7 @@ Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,...",
-        help="Columns of --markdown and --latex, such as accuracy,speed_up,bytes_up.",
+        help="Only these columns, such as final,to_target,up; a wrong name shows the nearest.",
         rich_help_panel=OUTPUT,
     ),
 ]
@@ -167,14 +168,8 @@ def compare(
     from edgefl.results.compare import Question, answer, with_ages
     from edgefl.results.figures.base import open_runs
 
-    check_target(target)
     if markdown and latex:
         raise UserError("--markdown and --latex: expected one of them, since both print")
-    if columns is not None and not (markdown or latex):
-        raise UserError("--columns: expected with --markdown or --latex")
-    if effect is not None and (baseline is None or not 0 < effect < math.inf):
-        needs = "a difference above 0" if baseline else "it with --baseline"
-        raise UserError(f"--effect {effect:g}: expected {needs}")
     found = answer(runs, Question(baseline, x, target, accuracy.value, method.value, effect))
     if strict:
         differences.refuse({each.name: each.differs for each in found.schemes})
@@ -184,7 +179,7 @@ def compare(
     if markdown or latex:
         _print_markup(found, keys, latex)
     else:
-        _print_tables(found, runs)
+        _print_tables(found, runs, keys)
     for path in _written(found, csv, parquet, rows):
         if not (markdown or latex):
             show.line(f"numbers: {path}")
@@ -199,27 +194,19 @@ def compare(
             show.hint_about("plot", runs)
 
 
-def check_target(target: float | None) -> None:
-    """Raise UserError unless ``--target`` is an accuracy."""
-    if target is not None and not 0 < target <= 1:
-        raise UserError(f"--target {target:g}: expected an accuracy up to 1, such as 0.9 for 90 %")
-
-
-def _print_tables(found: Comparison, runs: list[Path]) -> None:
+def _print_tables(found: Comparison, runs: list[Path], keys: Sequence[str]) -> None:
     from edgefl.results import tables
 
     console = Console()
-    console.print(tables.table(found.rows, console.width))
-    if found.is_more_than_rows:
-        show.table(console, tables.over_seeds(found))
-        for note in tables.notes_on_statistics(found):
+    if keys:
+        grid = tables.grid(found, keys)
+        console.print(tables.chosen(grid))
+        for note in grid.notes:
             show.line(note)
-    for note in tables.notes_on_configs(found):
-        show.line(note)
-    for family in families().values():
-        show.table(console, family.table(runs))
-    if any(row.ages for row in found.rows):
-        show.table(console, tables.ages(found.rows))
+        return
+    of_families = (family.table(runs) for family in families().values())
+    for each in tables.printed(found, console.width, of_families):
+        console.print(each, soft_wrap=isinstance(each, Text))
 
 
 def _print_markup(found: Comparison, keys: Sequence[str], latex: bool) -> None:
@@ -236,13 +223,14 @@ def _written(
 ) -> Iterator[Path]:
     """Write the files that are asked for, and yield them."""
     from edgefl.results import compare as compare_runs
+    from edgefl.results.typed_tables import of_records, write_parquet
 
     numbers = (compare_runs.of_runs if rows is RecordsOf.runs else compare_runs.of_schemes)(found)
     if csv is not None:
         compare_runs.write_records(numbers, csv)
         yield csv
     if parquet is not None:
-        compare_runs.write_parquet(numbers, parquet)
+        write_parquet(of_records(numbers), parquet, "--parquet")
         yield parquet
 
 
@@ -280,7 +268,10 @@ RunsOrNone = Annotated[
     list[Path] | None,
     typer.Argument(metavar="DIR...", help="Run directories, or the directory of an experiment."),
 ]
-Kind = Annotated[str, typer.Option(metavar="KIND", help="One of --list.")]
+Kind = Annotated[
+    str,
+    typer.Option(metavar="KIND", help="One of --list.", autocompletion=completion.kinds),
+]
 Listing = Annotated[
     bool, typer.Option("--list", help="List the kinds of figures, and which the runs have.")
 ]
@@ -330,11 +321,11 @@ def plot(
     if not runs:
         raise UserError("plot: expected DIR, the directory of an experiment or of a run")
     style = PlotStyle(
-        width=chosen_width(width),
+        width=width,
         x=SAME.get(x, x),
         xlim=limits("--xlim", xlim),
         ylim=limits("--ylim", ylim),
-        log=_log(log),
+        log=AXES.get(log, log),
         title=title,
         target=target,
         labels=_labels(label or ()),
@@ -373,14 +364,6 @@ def written(out: Path, forms: Sequence[str], numbers: Path | None) -> list[Path]
     return figures if numbers is None else [*figures, numbers]
 
 
-def chosen_width(text: str) -> str:
-    """Check the value of ``--width``."""
-    if text and text not in WIDTHS:
-        expected = f"expected {' or '.join(WIDTHS)}"
-        raise UserError(f"--width {text}: {expected}{nearest(text, WIDTHS)}")
-    return text
-
-
 def limits(option: str, text: str) -> Limits | None:
     """Return the limits of an axis; None if there are none."""
     if not text:
@@ -388,20 +371,8 @@ def limits(option: str, text: str) -> Limits | None:
     try:
         low, high = (float(part) if part.strip() else None for part in text.split(","))
     except ValueError:
-        low = high = None
-    given = [end for end in (low, high) if end is not None]
-    if not given or not all(map(math.isfinite, given)) or (len(given) > 1 and given[0] >= given[1]):
-        raise UserError(
-            f"{option} {text}: expected LOW,HIGH such as 0,10, the lower one first; one may be"
-            " empty"
-        )
+        raise refused_limits(option, text) from None
     return low, high
-
-
-def _log(text: str) -> str:
-    if text and text not in AXES:
-        raise UserError(f"--log {text}: expected x, y or xy")
-    return AXES.get(text, "")
 
 
 def _labels(texts: Sequence[str]) -> dict[str, str]:

@@ -15,35 +15,44 @@ from typing import Annotated, Any
 
 import typer
 
-from edgefl.commands import show
+from edgefl.commands import completion, show
 from edgefl.disk import free_name
 from edgefl.errors import UserError
 
 
-def located(path: Path | None) -> Path | None:
-    """Return ``path``, or the packaged file of that name if ``path`` does not exist.
+def located(path: Path | None, quiet: bool = False) -> Path | None:
+    """Return ``path``, or the packaged file of that name if ``path`` is no file.
 
-    Prints a note if it uses the packaged file.
+    Prints a note if it uses the packaged file, unless ``quiet``.
     """
-    if path is None or path.exists():
+    if path is None or path.is_file():
         return path
     from edgefl.config import packaged
 
     found = packaged.find(path)
     if found is None:
         return path
-    print(f"edgefl: no {path} here, using the one that comes with edgefl: {found}", file=sys.stderr)
+    if not quiet:
+        said = f"no {path} here, using the one that comes with edgefl: {found}"
+        print(f"edgefl: {said}", file=sys.stderr)
     return found
 
 
-ARGUMENT: Any = typer.Argument(
-    metavar="CONFIG", help="The experiment file (TOML).", callback=located
-)
+def given(context: typer.Context, path: Path | None) -> Path | None:
+    """Return ``located(path)``, for the argument or option of a command."""
+    return located(path, quiet=context.resilient_parsing)  # the shell asks for completions
+
+
+ARGUMENT: Any = typer.Argument(metavar="CONFIG", help="The experiment file (TOML).", callback=given)
 Config = Annotated[Path, ARGUMENT]
 ConfigOrNone = Annotated[Path | None, ARGUMENT]
-OverridesAsForRun = Annotated[
+Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config, as for edgefl run."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Changes to the config: stop.emulated_s=10",
+        autocompletion=completion.overrides,
+    ),
 ]
 Runs = Annotated[
     list[Path],

@@ -20,7 +20,7 @@ import typer
 from edgefl.clocks.choices import COORDINATOR, RUN, VIRTUAL, WALL, EngineName, Power
 from edgefl.commands import show
 from edgefl.commands.lists import listing
-from edgefl.commands.options import MOST_PORT, ConfigOrNone, port_of
+from edgefl.commands.options import MOST_PORT, ConfigOrNone, Overrides, port_of
 from edgefl.entry_points import behind
 from edgefl.errors import UserError, nearest, printable
 from edgefl.exit_status import FAILED, INTERRUPTED, NOT_MET
@@ -32,12 +32,9 @@ if TYPE_CHECKING:
     from edgefl.config.experiment import Experiment
     from edgefl.results.compare import Row
 
+ADVANCED = "Advanced"  # the panel of options that few runs need
 NO_CONFIG = "CONFIG: missing: an experiment file (edgefl configs lists some)"
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the config: stop.emulated_s=10"),
-]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -53,6 +50,7 @@ RayAddress = Annotated[
         "--ray-address",
         metavar="auto|HOST:PORT",
         help="With --engine ray: a running cluster. Default: a new one.",
+        rich_help_panel=ADVANCED,
     ),
 ]
 
@@ -72,7 +70,11 @@ ClockName = Annotated[
 ]
 Force = Annotated[
     bool,
-    typer.Option("--force", help="Run even if this host cannot keep up; the run will be strained."),
+    typer.Option(
+        "--force",
+        help="Run even if this host cannot keep up; the run will be strained.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 Workers = Annotated[
     int,
@@ -84,7 +86,11 @@ Workers = Annotated[
 ]
 Engine = Annotated[
     EngineName,
-    typer.Option("--engine", help="Virtual clock: workers on this machine, or on a Ray cluster."),
+    typer.Option(
+        "--engine",
+        help="Virtual clock: workers on this machine, or on a Ray cluster.",
+        rich_help_panel=ADVANCED,
+    ),
 ]
 
 Keys = Annotated[
@@ -125,6 +131,7 @@ MetricsPort = Annotated[
         max=MOST_PORT,
         help="Serve metrics of the runs to Prometheus, on this machine only.",
         show_default=False,
+        rich_help_panel=ADVANCED,
     ),
 ]
 
@@ -188,18 +195,18 @@ def run(
 
         starting = RunProcesses()  # they load torch while this process reads the experiment
     with starting as processes:
-        from edgefl.commands.running import run_seeds, run_virtual_seeds
+        from edgefl.commands.running import ProgressLines, Screen, run_seeds, run_virtual_seeds
 
         task = _task(RUN, config, overrides, out, resume, overwrite, given, force=force)
         power = power_of(task.clock, workers, engine, ray_address)
-        _only_here(task)
+        task.only_here()
         task.tell()
         with watched(task.folder, task.experiment, live_port, metrics_port):
             if task.clock == VIRTUAL:
-                whole, to_the_end = run_virtual_seeds(task, power)
+                whole, to_the_end = run_virtual_seeds(task, power, ProgressLines())
             else:
                 whole = True
-                to_the_end = run_seeds(task, processes=processes, fleet=True, force=force)
+                to_the_end = run_seeds(task, Screen(), processes=processes, fleet=True, force=force)
     _conclude(task, demands, whole, to_the_end)
 
 
@@ -220,15 +227,16 @@ def _task(
     """
     from edgefl.clocks.setup.resumption import Origin
     from edgefl.commands.running import RunTask, resumed
-    from edgefl.config.file import base_of
+    from edgefl.config.file import Config
 
     if resume is not None:
         return RunTask.resumed(resumed(resume, command, (config, overrides or ()), clock, out))
     if config is None:
         raise UserError(NO_CONFIG)
     options = tuple(f"--{name}" for name, on in switches.items() if on)
-    origin = Origin(command, clock or WALL, base_of(config), options, keys=keys)
-    return RunTask.new(config, overrides or (), out, origin, overwrite)
+    read = Config.read(config)
+    origin = Origin(command, clock or WALL, read.base, options, keys=keys)
+    return RunTask.new(read, overrides or (), out, origin, overwrite)
 
 
 def _conclude(task: RunTask, demands: Sequence[Requirement], whole: bool, to_the_end: bool) -> None:
@@ -299,18 +307,6 @@ def finish(
         raise typer.Exit(NOT_MET)
 
 
-def _only_here(task: RunTask) -> None:
-    """Raise UserError for edges elsewhere."""
-    from edgefl.clocks.network_addresses import is_loopback
-
-    host = task.experiment.network.host
-    if task.clock == WALL and not is_loopback(host):
-        raise UserError(
-            "network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
-            f" coordinator): expected 127.0.0.1, found {host!r}"
-        )
-
-
 def power_of(clock: str, workers: int, engine: EngineName, ray_address: str | None) -> Power:
     """Return the workers to use; UserError for options that would have no effect."""
     if clock == WALL and (workers > 1 or engine is not EngineName.local or ray_address is not None):
@@ -335,9 +331,9 @@ def watched(
 ) -> Iterator[None]:
     """Serve the page and the metrics of the runs in ``folder`` until the block ends, if asked.
 
-    After Ctrl-C, say how to go on.
+    After Ctrl-C or the death of a process, say how to go on.
     """
-    from edgefl.commands.running import hint_after_ctrl_c
+    from edgefl.commands.running import hint_at_early_end
 
     with ExitStack() as servers:
         if live_port is not None:
@@ -346,7 +342,7 @@ def watched(
         if metrics_port is not None:
             metrics = behind(METRICS_PORT)(folder, metrics_port)
             show.line(f"metrics: {servers.enter_context(metrics)}")
-        servers.enter_context(hint_after_ctrl_c(folder, experiment))
+        servers.enter_context(hint_at_early_end(folder, experiment))
         yield
 
 

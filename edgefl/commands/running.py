@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from edgefl.clocks.choices import VIRTUAL, Power
+from edgefl.clocks.network_addresses import is_loopback
 from edgefl.clocks.setup.resumption import (
     MOST_DIFFERENCES,
     Origin,
@@ -38,14 +39,15 @@ from edgefl.clocks.setup.resumption import (
 from edgefl.clocks.setup.rundir import writable
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.file import base_of, load
-from edgefl.config.groups import warnings
+from edgefl.config.file import Changes, Config, load
+from edgefl.config.groups import warnings as group_warnings
 from edgefl.config.names import strategy_warnings
-from edgefl.errors import UserError, listed, printable
+from edgefl.errors import ProcessDied, UserError, listed, printable
 from edgefl.exit_status import FAILED
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.progress import LiveView, Pace, Point
 from edgefl.results.run_files import seed_name
+from edgefl_testbed import install_command
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -61,13 +63,13 @@ RESULTS = Path("runs")  # the default of --out
 class RunTask:
     """What a command is asked to do: new runs, or a resumption.
 
-    An experiment, the file it is from, and the folder of its runs. ``text``: experiment.toml of new
-    runs; "": none is written. ``overwrite``: they replace finished runs in ``folder``.
+    An experiment, the folder of the user's code, and that of the runs. ``text``: experiment.toml of
+    new runs; "": none is written. ``overwrite``: they replace finished runs in ``folder``.
     ``resumption``: the runs that are resumed, if any: finished ones stay, and broken ones go on.
     """
 
     experiment: Experiment
-    config: Path
+    base: Path
     folder: Path
     clock: str
     text: str = ""
@@ -77,37 +79,46 @@ class RunTask:
     @classmethod
     def new(
         cls,
-        config: Path,
-        overrides: Sequence[str],
+        config: Config,
+        overrides: Changes,
         out: Path | None,
         origin: Origin,
         overwrite: bool = False,
     ) -> RunTask:
-        """Read CONFIG. UserError for what is wrong with it."""
-        experiment = load(config, overrides)
+        """Check the experiment. UserError for what is wrong with it."""
+        experiment = config.experiment(overrides)
         folder = (out or RESULTS) / experiment.name
         text = origin.text(experiment)
-        return cls(experiment, config, folder, origin.clock, text, overwrite)
+        return cls(experiment, config.base, folder, origin.clock, text, overwrite)
 
     @classmethod
     def resumed(cls, runs: Resumption) -> RunTask:
-        clock = runs.origin.clock
-        return cls(runs.experiment, runs.file, runs.folder, clock, resumption=runs)
-
-    @property
-    def base(self) -> Path:
-        return base_of(self.config)
+        origin = runs.origin
+        return cls(runs.experiment, origin.base, runs.folder, origin.clock, resumption=runs)
 
     @property
     def resume(self) -> bool:
         return self.resumption is not None
 
+    def warnings(self) -> list[str]:
+        """Return the warnings about a new run's config."""
+        return [] if self.resume else config_warnings(self.experiment, self.base)
+
     def tell(self) -> None:
-        """Print what is resumed, or the warnings about a new run's config."""
+        """Print what is resumed, or the warnings."""
         if self.resumption is not None:
             show.line(self.resumption.told())
-        else:
-            warn(self.experiment, self.base)
+        for warning in self.warnings():
+            show.warning(warning)
+
+    def only_here(self) -> None:
+        """Raise UserError for edges elsewhere."""
+        host = self.experiment.network.host
+        if self.clock != VIRTUAL and not is_loopback(host):
+            raise UserError(
+                f"network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
+                f" coordinator): expected 127.0.0.1, found {host!r}"
+            )
 
     def claim(self) -> RunFolder:
         """The folder of the runs, not locked yet. UserError if another command writes to it.
@@ -126,10 +137,9 @@ class RunTask:
         return claim
 
 
-def warn(experiment: Experiment, base: Path) -> None:
-    """Print warnings about the config before the run begins."""
-    for warning in (*warnings(experiment, base), *strategy_warnings(experiment, base)):
-        show.warning(warning)
+def config_warnings(experiment: Experiment, base: Path) -> list[str]:
+    """Return warnings about a config."""
+    return [*group_warnings(experiment, base), *strategy_warnings(experiment, base)]
 
 
 NOT_DURABLE = "off"  # a value of record.durability
@@ -140,7 +150,7 @@ Placed = Callable[[Experiment], Experiment]
 def resumed(
     given: Path,
     command: str,
-    words: tuple[Path | None, Sequence[str]] = (None, ()),
+    words: tuple[Path | None, Changes] = (None, ()),
     clock: str | None = None,
     out: Path | None = None,
     placed: Placed = lambda experiment: experiment,
@@ -221,10 +231,18 @@ def say_how_to_go_on(folder: Path, experiment: Experiment) -> None:
 
 
 @contextmanager
-def hint_after_ctrl_c(folder: Path, experiment: Experiment) -> Iterator[None]:
-    """Around runs: after a Ctrl-C that ends the command at once, say how to go on."""
+def hint_at_early_end(folder: Path, experiment: Experiment) -> Iterator[None]:
+    """Around runs: after a Ctrl-C that ends the command at once, say how to go on.
+
+    If a process dies that the run needs, exit with status 1, too.
+    """
     try:
         yield
+    except ProcessDied as death:
+        print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
+        if not death.bug:  # it would happen again
+            say_how_to_go_on(folder, experiment)
+        raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         say_how_to_go_on(folder, experiment)
         raise
@@ -235,22 +253,23 @@ def _is_durable(experiment: Experiment, clock: str) -> bool:
 
 
 def _with_words(
-    resumption: Resumption, words: tuple[Path | None, Sequence[str]], placed: Placed
+    resumption: Resumption, words: tuple[Path | None, Changes], placed: Placed
 ) -> Resumption:
     """Return the resumption with the stop keys of ``words``."""
     config, overrides = words
-    if config is None:
+    if config is None and not overrides:
         return resumption
-    if "=" in str(config) and not config.exists():  # no CONFIG, but a change to it
-        wanted = load(resumption.file, [str(config), *overrides])
-    else:
-        wanted = load(config, overrides, placed)
+    if config is not None and "=" in str(config) and not config.exists():
+        config, overrides = None, [str(config), *overrides]  # no CONFIG, but a change to it
+    said = config or next(f"{each}" for each in overrides)
+    wanted = load(resumption.file, overrides) if config is None else load(config, overrides, placed)
     now, then = (each.model_dump(exclude_none=True) for each in (wanted, resumption.asked))
     other = differences(now, then, ("run", "stop"))
     if other:
         raise UserError(
-            f"{config}: differs from the config of the runs in {resumption.folder}, of which only"
-            f" stop keys may change: {listed(other, MOST_DIFFERENCES)}"
+            f"{said}: differs from the config of the runs in"
+            f" {resumption.folder}, of which only stop keys may change:"
+            f" {listed(other, MOST_DIFFERENCES)}"
         )
     same = wanted.stop == resumption.asked.stop
     return resumption if same else lengthened(resumption, wanted.stop)
@@ -293,7 +312,12 @@ def _jobs(task: RunTask) -> list[BatchRun]:
     ]
 
 
-def run_virtual_seeds(task: RunTask, power: Power) -> tuple[bool, bool]:
+Scored = Callable[[Path], str | None]  # see clocks.virtual.run.run_virtual
+
+
+def run_virtual_seeds(
+    task: RunTask, power: Power, lines: ProgressLines, scored: Scored | None = None
+) -> tuple[bool, bool]:
     """Do all runs under the virtual clock, or those until Ctrl-C, seed by seed.
 
     So after Ctrl-C, all strategies have been run with each completed seed. Return (no run died,
@@ -303,16 +327,16 @@ def run_virtual_seeds(task: RunTask, power: Power) -> tuple[bool, bool]:
     from edgefl.clocks.virtual.run_batch import RunBatch
 
     refuse_native(task.experiment)
-    claim, lines = task.claim(), ProgressLines()
+    claim = task.claim()
 
     def begin() -> None:
         """Make room for the runs; called when no check can fail any more, maybe twice."""
         if not claim.begun:
             claim.claim()
             for line in claim.begin():
-                show.line(line)
+                lines.say(line)
 
-    batch = RunBatch(_jobs(task), power, lines, begin)
+    batch = RunBatch(_jobs(task), power, lines, begin, scored)
     try:
         return batch.run(), not batch.interrupted
     except KeyboardInterrupt:
@@ -322,7 +346,7 @@ def run_virtual_seeds(task: RunTask, power: Power) -> tuple[bool, bool]:
     finally:
         lines.close()
         for line in claim.undo():
-            show.line(line)
+            lines.say(line)
         claim.release()
 
 
@@ -331,6 +355,10 @@ PLAIN_EVERY_S, TERMINAL_EVERY_S = 5.0, 0.5
 
 class ProgressLines:
     """One line for each active run, below the permanent output."""
+
+    def bar(self, pace: Pace) -> str:
+        """What stands before the text about a run's pace."""
+        return f"{pace.bar()}  " if self.console.is_terminal else ""
 
     def __init__(self) -> None:
         self.console = Console(stderr=True)
@@ -365,8 +393,7 @@ class ProgressLines:
                 if pool is not None and pool.workers > 1
                 else ""
             )
-            bar = f"{pace.bar()}  " if self.console.is_terminal else ""
-            say(bar + pace.line() + crowd)
+            say(self.bar(pace) + pace.line() + crowd)
 
         return tick
 
@@ -399,6 +426,14 @@ class ProgressLines:
         self._lines.pop(name, None)
         self.say(text)
 
+    def warn(self, text: str) -> None:
+        """Print a warning on stderr."""
+        show.warning(text)
+
+    def died(self, text: str) -> None:
+        """Tell on stderr that a run has died."""
+        print(f"edgefl: {printable(text)}", file=sys.stderr)
+
     def close(self) -> None:
         if self._live is not None:
             self._live.stop()
@@ -408,40 +443,45 @@ class ProgressLines:
 Listening = Callable[[int], None]  # called again and again with the coordinator's port
 
 
-def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool:
+def run_seeds(task: RunTask, screen: Screen, scored: Scored | None = None, **where: Any) -> bool:
     """Run every seed on the wall clock, or those until Ctrl-C; False after a Ctrl-C.
 
-    ``where``: LaunchOptions, whose processes are for the first seed. UserError if this host does
-    not have the meter that its user names. Exit with status 1 if a needed process dies.
+    ``scored`` gets the directory of the run under way, whose metrics.csv may have new rows; the run
+    ends for the reason that it returns. ``where``: LaunchOptions, whose processes are for the first
+    seed. UserError if this host does not have the meter that its user names. ProcessDied if a
+    needed process dies.
     """
     from edgefl.clocks.wall.edge.machine import host_meter
     from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, WallRun
+
+    def watch(index: int, directory: Path, port: int) -> str | None:
+        screen.watch(index, directory, port)
+        return None if scored is None else scored(directory)
 
     host_meter()
     experiment, folder = task.experiment, task.folder
     claim = task.claim()
     seeds = _unfinished(task) if task.resume else experiment.by_seed()
-    several, screen = len(experiment.by_seed()) > 1, screen or Screen()
+    several = len(experiment.by_seed()) > 1
     port = experiment.network.port
     try:
-        with _deaths_told(folder, experiment):
-            for number, one in enumerate(seeds):
-                options = LaunchOptions(
-                    folder,
-                    task.base,
-                    within=seed_name(one.seed, several),
-                    first=number == 0,
-                    more=number + 1 < len(seeds),
-                    headline="" if number else _headline(experiment),
-                    folder=claim,
-                    resume=task.resume,
-                    speed_auto=task.resumption is not None and task.resumption.speed_auto,
-                    **where,
-                )
-                screen.launcher = WallRun(_on_port(one, port), options, screen.say)
-                screen.launcher.run(screen.watch)
-                where.pop("processes", None)
-                port = screen.launcher.port  # edges elsewhere connect to it again
+        for number, one in enumerate(seeds):
+            options = LaunchOptions(
+                folder,
+                task.base,
+                within=seed_name(one.seed, several),
+                first=number == 0,
+                more=number + 1 < len(seeds),
+                headline="" if number else _headline(experiment),
+                folder=claim,
+                resume=task.resume,
+                speed_auto=task.resumption is not None and task.resumption.speed_auto,
+                **where,
+            )
+            screen.launcher = WallRun(_on_port(one, port), options, screen.say)
+            screen.launcher.run(watch)
+            where.pop("processes", None)
+            port = screen.launcher.port  # edges elsewhere connect to it again
         return True
     except Interrupted:
         return False
@@ -457,20 +497,6 @@ def run_seeds(task: RunTask, screen: Screen | None = None, **where: Any) -> bool
     finally:
         screen.close()
         claim.release()
-
-
-@contextmanager
-def _deaths_told(folder: Path, experiment: Experiment) -> Iterator[None]:
-    """Exit with status 1 if a process dies that the run needs, and say how to go on."""
-    from edgefl.clocks.wall.launcher import ProcessDied
-
-    try:
-        yield
-    except ProcessDied as death:
-        print(f"edgefl: {death}; the files so far are in {folder}", file=sys.stderr)
-        if not death.bug:  # it would happen again
-            say_how_to_go_on(folder, experiment)
-        raise typer.Exit(FAILED) from None
 
 
 def _unfinished(task: RunTask) -> list[Experiment]:
@@ -535,12 +561,15 @@ class Screen:
                 ),
             )
         assert self.view is not None
-        now_s = time.monotonic()
-        screen = self.view.update(now_s)
+        self.present(self.view, time.monotonic())
+
+    def present(self, view: LiveView, now_s: float) -> None:
+        """Show the news of a run. ``now_s``: wall seconds."""
+        screen = view.update(now_s)
         if not self.console.is_terminal:
             if now_s - self._said_s >= PLAIN_EVERY_S:
                 self._said_s = now_s
-                show.line(self.view.plain(now_s))
+                show.line(view.plain(now_s))
             return
         if self.live is None:
             self.live = Live(screen, console=self.console, auto_refresh=False, transient=True)
@@ -559,11 +588,12 @@ class Screen:
         self.live = None
 
 
-def conclude(experiment: Experiment, folder: Path) -> list[Row]:
-    """Compare the strategies of the experiment that have results, and return their runs."""
-    from edgefl.results import compare, run_files, tables
-    from edgefl.results.families import drawable, families
-    from edgefl.results.figures import gallery
+def compared(experiment: Experiment, folder: Path) -> tuple[list[Path], list[Row]]:
+    """Compare the strategies of the experiment that have results, in CSV files in ``folder``.
+
+    Return the folders of these strategies, and their runs.
+    """
+    from edgefl.results import compare, run_files
 
     schemes = [
         scheme
@@ -571,6 +601,20 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         if run_files.runs_of(scheme := folder / entry.name)
     ]
     rows = compare.load(*schemes)
+    if rows:
+        compare.write_csv(rows, folder / "comparison.csv")
+        if len(experiment.by_seed()) > 1:
+            compare.write_seeds_csv(rows, folder / "comparison_seeds.csv")
+    return schemes, rows
+
+
+def conclude(experiment: Experiment, folder: Path) -> list[Row]:
+    """Compare the strategies of the experiment that have results, and return their runs."""
+    from edgefl.results import tables
+    from edgefl.results.families import drawable, families
+    from edgefl.results.figures import gallery
+
+    schemes, rows = compared(experiment, folder)
     again = go_on(folder, experiment)
     if not rows:
         if again:  # all runs were killed early
@@ -578,14 +622,11 @@ def conclude(experiment: Experiment, folder: Path) -> list[Row]:
         return []
     console = Console()
     console.print(tables.table(rows, console.width))
-    compare.write_csv(rows, folder / "comparison.csv")
-    if len(experiment.by_seed()) > 1:
-        compare.write_seeds_csv(rows, folder / "comparison_seeds.csv")
     if drawable():
         for path in gallery.leave(schemes, {"accuracy": folder / "figures" / "accuracy"}):
             show.line(f"figure: {path}")
     else:
-        show.line("no figures: matplotlib is not installed: pip install 'edgefl[lab]'")
+        show.line(f"no figures: matplotlib is not installed: {install_command('lab')}")
     for family in families().values():
         show.table(console, family.table(schemes))
         for line in family.leave(schemes, folder):

@@ -48,6 +48,13 @@ def line(text: str) -> None:
     Console().print(Text(printable(text)), soft_wrap=True)
 
 
+def paragraphs(text: str) -> None:
+    """Print a text of several lines; on a terminal, long ones are wrapped between words."""
+    console = Console()
+    for each in text.splitlines():
+        console.print(Text(printable(each)), soft_wrap=not console.is_terminal)
+
+
 def warning(text: str | None) -> None:
     """Print a warning to stderr, if there is one."""
     if text is not None:

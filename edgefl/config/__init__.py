@@ -8,6 +8,7 @@ Start here: ``experiment`` has the file's tables, ``file`` reads one.
 - ``file``: from TOML, ``extends`` and overrides to a checked ``Experiment``; to the wire and back
 - ``names``: the plug-ins that a file names, with their options, and keys that do not go together
 - ``task_kinds``: kinds of tasks that plug-ins bring
+- ``keys``, ``schema``: the keys of a table with their texts; the JSON schema that is made of them
 - ``packaged``: the experiment files that come with edgefl
 - ``errors``, ``toml``: one-line messages; untrusted TOML
 """

@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.scores import ACCURACY, SCORES, Score, measured
-from edgefl.config.section import Section, is_set
+from edgefl.config.section import PlugInName, Section, is_set
 from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
@@ -39,7 +39,7 @@ class Named(Section):
     """A plug-in, chosen by `name`. The other keys of the table are the options of this plug-in."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
-    name: str
+    name: PlugInName
     """Name of the plug-in: one of the catalog, or your own, such as `"my_model.py:build"`. Its
     options are further keys of this table.
     """
@@ -51,7 +51,7 @@ class Named(Section):
 class Data(Named):
     """The data set, its files, which part of it an edge has, and the scaling of pictures."""
 
-    name: str = "digits"
+    name: PlugInName = "digits"
     """Name of the data set: one of `edgefl datasets`, or your own, such as `"my_data.py:load"`. Its
     options are further keys of this table.
     """
@@ -77,7 +77,7 @@ class Unlabelled(Section):
     Without this table there are none.
     """
 
-    data: str = "held_out"
+    data: PlugInName = "held_out"
     """Source of the samples: the name of a data set (its unlabelled part if it has one, else its
     training part), or `"held_out"`: training samples that no edge gets. Held-out samples are from
     the same domain (`in_domain` in `summary.json`). A sample that is also a test sample is an
@@ -204,7 +204,7 @@ class Compression(Section):
     @field_validator("up", "down", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+        return {"name": value} if isinstance(value, str) or callable(value) else value
 
 
 class RecordSection(Section):
@@ -256,7 +256,7 @@ class StrategyEntry(Section):
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
-    strategy: str
+    strategy: PlugInName
     """Name of the strategy: one of `edgefl strategies`, or your own, such as `"my_algo.py:MyAlgo"`.
     """
     label: str | None = None
@@ -729,7 +729,7 @@ class Experiment(Section):
     """Emulated seconds per wall-clock second. `"auto"`: the highest speed up to 1 that the host can
     keep, chosen at the start of the run. No effect under the virtual clock.
     """
-    task: str | None = None
+    task: PlugInName | None = None
     """Your own data, model and loss instead of `[data]` and `[model]`, as `"my_task.py:build"` or
     `"my_pkg.my_task:build"`; or a Flower app, as `"flower:PATH"` with the app's folder.
     """

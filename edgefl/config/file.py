@@ -12,6 +12,8 @@ import hashlib
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,29 +59,69 @@ HEADER = (
 )
 
 
+Changes = Sequence[str] | Mapping[str, Any]  # ["key.path=value"], or {"key.path": value}
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The tables of an experiment that are not checked yet, of a file or a program.
+
+    ``origins``: the change to the config that has set each key, as text.
+
+    ``called``: its name in error lines. ``base``: the folder to which paths of a user's own code
+    and traces are relative: that of the file; for a run's config.toml, that of the original config.
+    """
+
+    tables: Mapping[str, Any]
+    called: str
+    base: Path
+    origins: Mapping[Loc, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """Read a TOML file. UserError if it cannot be read."""
+        tables, called = resolved(path, _read)
+        return cls(tables, called, _base(tables.pop(FACTS, None), path))
+
+    def changed(self, overrides: Changes) -> Config:
+        """Return the config with these changes, which error lines name from now on."""
+        raw: dict[str, Any] = deepcopy(dict(self.tables))
+        return replace(self, tables=raw, origins={**self.origins, **apply(raw, overrides)})
+
+    def experiment(
+        self,
+        overrides: Changes = (),
+        placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
+    ) -> Experiment:
+        """Apply the changes and check everything.
+
+        ``placed`` may change the edges before names and options are checked. UserError, in one
+        line, for the first problem.
+        """
+        whole = self.changed(overrides)
+        raw: dict[str, Any] = deepcopy(dict(whole.tables))  # with the tables of devices
+        source = Source(self.called, whole.origins)
+        read_device_tables(raw, source, self.base)
+        return _checked(raw, source, self.base, placed)
+
+
 def load(
     path: Path,
-    overrides: Sequence[str] = (),
+    overrides: Changes = (),
     placed: Callable[[Experiment], Experiment] = lambda experiment: experiment,
 ) -> Experiment:
-    """Read the experiment in a TOML file and apply ``key.path=value`` overrides.
-
-    ``placed`` may change the edges before names and options are checked. UserError, in one line,
-    for the first problem.
-    """
-    raw, called = resolved(path, _read)
-    base = _base(raw.pop(FACTS, None), path)
-    source = Source(called, apply(raw, overrides))
-    read_device_tables(raw, source, base)
-    return _checked(raw, source, base, placed)
+    """Read the experiment in a TOML file, see ``Config``."""
+    return Config.read(path).experiment(overrides, placed)
 
 
 def base_of(path: Path) -> Path:
-    """The folder to which paths of a user's own code are relative.
+    """The ``base`` of the ``Config`` in a file."""
+    return Config.read(path).base
 
-    This is the folder of the file; for a run's config.toml, the folder of the original config.
-    """
-    return _base(resolved(path, _read)[0].get(FACTS), path)
+
+def tables_of(path: Path) -> dict[str, Any]:
+    """Return the tables of a config and of what it extends, not checked. UserError if not TOML."""
+    return resolved(path, _read)[0]
 
 
 def _base(facts: Any, path: Path) -> Path:
@@ -282,22 +324,33 @@ def _picks_another(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return "name" in new and new["name"] != old.get("name")
 
 
-def apply(raw: dict[str, Any], overrides: Sequence[str]) -> dict[Loc, str]:
-    """Change ``raw`` in place and return the override of each key that it set.
+def apply(raw: dict[str, Any], overrides: Changes) -> dict[Loc, str]:
+    """Change ``raw`` in place and return the override of each key that it set, as text.
 
     UserError if an override does not fit.
     """
     origins: dict[Loc, str] = {}
-    for text in overrides:
-        path, equals, value = text.partition("=")
+    for text, value in _changes(overrides):
+        path, equals, written = text.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys) or len(keys) > MOST_NESTED:
             raise UserError(
                 f"{as_override(text)}: expected key.path=value, such as training.epochs=2 or"
                 " strategies.0.alpha=0.5"
             )
-        origins[_put(raw, keys, toml_value(value), text)] = text
+        value = toml_value(written) if value is None else value
+        origins[_put(raw, keys, value, text)] = text
     return origins
+
+
+def _changes(overrides: Changes) -> Iterator[tuple[str, Any]]:
+    """Yield each change as text, and its value; None: the text has it."""
+    if isinstance(overrides, Mapping):
+        for key, value in overrides.items():
+            yield f"{key}={found(value)}", value
+    else:
+        for text in overrides:
+            yield text, None
 
 
 def toml_value(text: str) -> Any:
@@ -336,7 +389,7 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
         )
     if key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < len(node):
         return int(key)
-    names = [_entry_name(entry, loc) for entry in node]
+    names = [entry_key(entry, loc) for entry in node]
     if key in names:
         return names.index(key)
     near = nearest(key, [*filter(None, names)])
@@ -348,8 +401,8 @@ def _step(node: Any, key: str, loc: Loc, text: str) -> str | int:
     )
 
 
-def _entry_name(entry: Any, loc: Loc) -> str:
-    """The name of an entry, not checked yet, of ``strategies`` or ``groups``; "" if it has none."""
+def entry_key(entry: Any, loc: Loc) -> str:
+    """Return the name of an entry of ``strategies`` or ``groups``, not checked yet; else ""."""
     if loc == ("groups",):
         return str(entry.get("name", "")) if isinstance(entry, dict) else ""
     if loc != ("strategies",):

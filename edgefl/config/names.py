@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from edgefl import catalog
-from edgefl.compression.compressor import ATTRIBUTE as BUILD
-from edgefl.compression.compressor import PACKAGE as COMPRESSORS
 from edgefl.compression.compressor import find as find_compressor
 from edgefl.config.errors import Loc, Source, validated
 from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
@@ -27,7 +25,6 @@ from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
 from edgefl.strategies.base.gradients import Gradients
 from edgefl.strategies.base.strategy import LocalRule, SelectingOptions, Strategy, StrategyOptions
-from edgefl.strategies.selection.selector import ATTRIBUTE as SELECTS
 from edgefl.strategies.selection.selector import PACKAGE as SELECTIONS
 from edgefl.strategies.selection.selector import WORD as SELECTION
 from edgefl.strategies.selection.selector import Selection
@@ -35,13 +32,6 @@ from edgefl.vectors import SMALLEST_RATE
 from emulator.availability import recorded_presence
 from emulator.units import NS_PER_S
 
-PARTS = {  # table -> package of its plug-ins, attribute that a plug-in binds, word for messages
-    "data": ("edgefl.data", "load", "data set"),
-    "model": ("edgefl.models", "build", "model"),
-    "partition": ("edgefl.data.partition", "split", "partition"),
-    "compression": (COMPRESSORS, BUILD, "compression"),
-    "strategies": (SELECTIONS, SELECTS, SELECTION),
-}
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
 BESIDE = r"figures|.*\.(csv|toml)"  # what an experiment's folder holds beside its runs
@@ -221,7 +211,7 @@ def _check_compression(section: Compression, source: Source, base: Path | None) 
 
 
 def _check_part(loc: Loc, section: Named | Selection, source: Source, base: Path | None) -> None:
-    package, attribute, what = PARTS[str(loc[0])]
+    package, attribute, what = catalog.PARTS[str(loc[0])]
     if ":" in section.name:
         _check_own(section.name, (*loc, "name"), source, base)
         return

@@ -13,6 +13,8 @@ from edgefl.errors import UserError
 
 EXTENDS = "extends"  # the key of a config with only the keys that differ from another one
 FOLDER = Path(__file__).parents[1] / "configs"  # in a checkout, a link to its configs/
+SCHEMA = "experiment.schema.json"  # the JSON schema, which the first line of each file names
+DIRECTIVE = "#:schema"  # how a TOML file names its schema, by a path relative to its own folder
 
 
 def names() -> list[str]:
@@ -21,24 +23,36 @@ def names() -> list[str]:
 
 
 def find(path: Path) -> Path | None:
-    """Return the packaged file for ``path``; None if ``path`` exists or is not packaged."""
-    if path.exists() or path.as_posix() not in names():
-        return None
-    return FOLDER.parent / path
+    """Return the packaged file for ``path``; None if it is a file, or is not packaged.
+
+    configs/ and .toml may be left out: "quickstart".
+    """
+    known = [] if path.is_file() else names()
+    forms = [path.as_posix()] if path.suffix else _forms(path.as_posix())
+    near = [name for name in forms if name in known]
+    return FOLDER.parent / near[0] if near else None
+
+
+def _forms(name: str) -> list[str]:
+    return [name, f"configs/{name}", f"configs/{name}.toml"]
 
 
 def one_line(name: str) -> str:
     """The first sentence of the comment at the top of a packaged file."""
-    lines = (FOLDER.parent / name).read_text(encoding="utf-8").splitlines()
+    _, *lines = (FOLDER.parent / name).read_text(encoding="utf-8").splitlines()
     comment = " ".join(line.lstrip("# ") for line in takewhile(lambda line: line[:1] == "#", lines))
     return comment.partition(". ")[0].rstrip(".")
 
 
 def nearest(path: Path) -> str:
     """Return the end of an error line for a missing file."""
-    close = get_close_matches(path.as_posix(), names(), n=1)
+    if path.suffix:
+        known = {name: name for name in names()}
+    else:  # the name of an experiment
+        known = {name.removeprefix("configs/").removesuffix(".toml"): name for name in names()}
+    close = get_close_matches(path.as_posix(), known, n=1)
     if close:
-        return f" (nearest that comes with edgefl: {close[0]!r})"
+        return f" (nearest that comes with edgefl: {known[close[0]]!r})"
     return "; `edgefl configs` lists those that come with edgefl"
 
 
@@ -48,15 +62,17 @@ def text(name: str) -> str:
 
 
 def copy_one(name: str, folder: Path) -> Path:
-    """Copy one packaged file, and those that it extends, to ``folder``.
+    """Copy one packaged file, those that it extends, and the schema, to ``folder``.
 
     The copies have the same relative paths. Returns the path of the first copy. UserError if a
     target exists.
     """
     found = FOLDER.parent / _whole(name)
-    for source in _with_bases(found):
+    for source in (*_with_bases(found), FOLDER / SCHEMA):
         target = folder / source.relative_to(FOLDER)
         if target.exists():
+            if target.name == SCHEMA:
+                continue
             raise UserError(f"--copy {folder}: {target} already exists")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +92,7 @@ def _with_bases(path: Path) -> Iterator[Path]:
 
 def _whole(name: str) -> str:
     known = names()
-    near = [each for each in (name, f"configs/{name}", f"configs/{name}.toml") if each in known]
+    near = [each for each in _forms(name) if each in known]
     if not near:
         raise UserError(f"no packaged config {name!r}{nearest(Path(f'configs/{name}'))}")
     return near[0]

@@ -10,14 +10,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A score: the column of metrics.csv, its name in texts and in narrow tables.
+    """A score: the column of metrics.csv, and its name in texts and tables.
 
     ``largest``: the largest possible value. ``falls``: a lower value is better.
     """
 
     name: str
     title: str
-    short: str
     largest: float = 1.0
     falls: bool = False
 
@@ -34,20 +33,20 @@ class Score:
         return (min if self.falls else max)(values, default=None)
 
 
-ACCURACY = Score("accuracy", "accuracy", "acc.")
+ACCURACY = Score("accuracy", "accuracy")
 SCORES: Mapping[str, Score] = {
     score.name: score
     for score in (
         ACCURACY,
-        Score("f1", "F1", "F1"),
-        Score("perplexity", "perplexity", "ppl.", math.inf, falls=True),
-        Score("exact_match", "exact match", "EM"),
+        Score("f1", "F1"),
+        Score("perplexity", "perplexity", math.inf, falls=True),
+        Score("exact_match", "exact match"),
     )
 }
 
 # What every evaluation measures besides, in the order of its result; the train loss may be missing.
 LOSSES = tuple(
-    Score(name, name.replace("_", " "), "loss", math.inf, falls=True)
+    Score(name, name.replace("_", " "), math.inf, falls=True)
     for name in ("train_loss", "test_loss")
 )
 

@@ -3,11 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from edgefl import catalog
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass as OneLineErrors
+else:
+
+    class OneLineErrors(type(BaseModel)):
+        """Makes the call of a class, as in ``Edges(count=0)``, raise UserError of one line.
+
+        What reads a file validates without a call, and names the file.
+        """
+
+        def __call__(cls, *args: Any, **values: Any) -> Any:
+            try:
+                return super().__call__(*args, **values)
+            except ValidationError as error:
+                from edgefl.config.errors import Source, refusal  # imports all sections
+
+                raise refusal(error, cls, values, Source(cls.__name__)) from None
 
 
-class Section(BaseModel):
+def _named(value: Any) -> Any:
+    return catalog.name_of(value) if callable(value) else value
+
+
+# The name of a plug-in. In Python it may be the class or the function itself.
+PlugInName = Annotated[str, BeforeValidator(_named)]
+
+
+class Section(BaseModel, metaclass=OneLineErrors):
     """Base of every part of the file: immutable, no unknown keys, no silent conversion.
 
     For example, "2" is not accepted as 2.

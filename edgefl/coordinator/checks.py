@@ -35,7 +35,7 @@ class Claims:
         self.first_with: Counter[str] = Counter()  # by edge: names that it was the first to report
 
     def joined(self, edge: str, samples: int) -> int:
-        """Store and return how many of the ``samples`` are accepted with which an edge joins."""
+        """Store how many of the joining edge's ``samples`` are accepted, and return that number."""
         self.samples[edge] = believed = min(samples, self.shares.get(edge, samples))
         return believed
 

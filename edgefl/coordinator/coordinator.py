@@ -83,7 +83,7 @@ from emulator.units import FOREVER, NS_PER_S, to_ns
 
 RATE_SCALE = "learning_rate_scale"  # the number of a task that multiplies its learning rate
 STORY_LENGTH = 20  # events shown with a bug
-EDGE_LEFT = "edge left"  # why the task of an edge is closed that leaves and loses it
+EDGE_LEFT = "edge left"  # why a task is closed when its edge leaves and loses its work
 MOST_TRACES = 20  # tracebacks kept in the record, one for each reason
 
 

@@ -59,29 +59,38 @@ def large(folder: Path, array: str, shape: tuple[int, ...], dtype: type) -> np.n
 
 
 def pictures(
-    files: Sequence[Path], folder: Path, array: str, side: int, name: str, resize: bool = False
+    files: Sequence[Path],
+    folder: Path,
+    array: str,
+    shape: tuple[int, int, int],
+    name: str,
+    resize: bool = False,
 ) -> np.ndarray:
-    """Return images (n, 3, side, side) of picture files, written to disk one by one.
+    """Return images (n, *shape) of picture files, written to disk one by one.
 
-    ``array``: of the entry in ``folder``; ``name``: of the data set. Without ``resize``, a picture
-    of another size is a UserError.
+    ``shape``: channels (3: colours, 1: grey), height and width. ``array``: of the entry in
+    ``folder``; ``name``: of the data set. Without ``resize``, a picture of another size is a
+    UserError.
     """
     with needs("lab", f"data set {name!r}"):
         from PIL import Image  # here, because few data sets need it
 
-    out = large(folder, array, (len(files), 3, side, side), np.uint8)
+    channels, height, width = shape
+    out = large(folder, array, (len(files), *shape), np.uint8)
     for row, file in enumerate(files):
         try:
             with Image.open(file) as picture:
-                colours = picture.convert("RGB")
-                pixels = np.asarray(colours.resize((side, side)) if resize else colours)
+                if picture.mode[0] in "IF":
+                    raise ValueError(f"more than 8 bits per channel ({picture.mode})")
+                colours = picture.convert("RGB" if channels == 3 else "L")
+                pixels = np.asarray(colours.resize((width, height)) if resize else colours)
         except (OSError, ValueError, Image.DecompressionBombError) as error:
             raise UserError(f"{file}: cannot be read as a picture ({error})") from error
-        if pixels.shape != (side, side, 3):
+        if pixels.shape[:2] != (height, width):
             raise UserError(
-                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {side} x {side}"
+                f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {width} x {height}"
             )
-        out[row] = pixels.transpose(2, 0, 1)
+        out[row] = pixels.reshape(height, width, channels).transpose(2, 0, 1)
     return out
 
 

@@ -78,10 +78,9 @@ def _parsed(root: Path, options: Options, folder: Path) -> Dataset:
         if (parts.get(name) == TEST_PART if parts else number % 10 == 9)
     ]
     train = sorted(labels.keys() - set(test))
+    shape = (3, options.size, options.size)
     train_x, test_x = (
-        pictures(
-            [root / PICTURES / name for name in names], folder, array, options.size, "celeba", True
-        )
+        pictures([root / PICTURES / name for name in names], folder, array, shape, "celeba", True)
         for names, array in ((train, "train_x"), (test, "test_x"))
     )
     train_y, test_y = (

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from edgefl.data.dataset import Dataset
+from edgefl.data.labels import stratified
 from edgefl.errors import needs
 from edgefl.streams import Streams
 
@@ -20,11 +21,7 @@ def load(directory: Path) -> Dataset:
     with needs("lab", "data set 'digits'"):
         table = _table()
     images, labels = table[:, :-1].astype(np.uint8).reshape(-1, 1, 8, 8), table[:, -1]
-    train = np.zeros(len(labels), dtype=bool)
-    rng = Streams(0).rng("digits split")
-    for label in np.unique(labels):
-        members = rng.permutation(np.flatnonzero(labels == label))
-        train[members[: round(TRAIN_SHARE * len(members))]] = True
+    train = stratified(labels, TRAIN_SHARE, Streams(0).rng("digits split"))
     return Dataset(
         images[train],
         labels[train],

@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 from pydantic import BaseModel
 
-from edgefl.catalog import find, options_of, own_code
+from edgefl.catalog import called, find, options_of, own_code
 from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment, Named
 from edgefl.config.section import Section
@@ -75,7 +75,7 @@ def digest(found: Dataset, shares: Shares) -> str:
 
 
 def digests(found: Dataset, shares: Shares) -> dict[str, str]:
-    """Return the ``digest`` for every scale that a data set of the scale "standard" has."""
+    """Return the ``digest`` of a data set with scale "standard", for each scale it can have."""
     result = {}
     for scale in ("standard", "raw", "unit"):
         with suppress(UserError):  # texts have one scale
@@ -91,7 +91,7 @@ def dataset(experiment: Experiment, base: Path | None, directory: Path | None = 
     if options_of(load) is not None or experiment.data.options():
         values = [placed(checked_options(load, experiment.data, "data"), experiment)]
     with own_code(experiment.data.name, load):
-        found = load(place, *values)
+        found = called(load, place, *values)
     if ":" in experiment.data.name:
         check(experiment.data.name, found)
     if ":" in experiment.data.name or not found.pinned:  # those of the cache were checked before

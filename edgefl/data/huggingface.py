@@ -1,4 +1,4 @@
-"""Labelled images or texts from the Hugging Face hub or parquet files; needs edgefl[datasets]."""
+"""Labelled images or texts from the Hugging Face hub or parquet files; needs the extra datasets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.labels import checked
 from edgefl.data.words import TextOptions
-from edgefl.errors import UserError, nearest
+from edgefl.errors import UserError, nearest, needs
+from edgefl_testbed import install_command
 
 INPUTS = ("image", "img", "text", "sentence", "review", "content")
 LABELS = ("label", "labels", "fine_label", "sentiment", "target")
 FIRST_WITHOUT_CODE = 4  # first version of the library without trust_remote_code
 HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-EXTRA = "a Hugging Face data set needs the extra: pip install 'edgefl[datasets]'"
 
 
 class Options(TextOptions):
@@ -113,14 +113,12 @@ def _local(directory: Path, options: Options) -> dict[str, list[Path]]:
 
 
 def _split(options: Options, files: dict[str, list[Path]], name: str) -> Any:
-    try:
+    with needs("datasets", f"data set {options.path!r}"):
         import datasets  # here, because it is optional and slow to import
-    except ImportError as error:
-        raise UserError(f"data set {options.path!r}: {EXTRA}") from error
     if int(datasets.__version__.partition(".")[0]) < FIRST_WITHOUT_CODE:
         raise UserError(
-            f"data set {options.path!r}: datasets {datasets.__version__} may run code of the hub;"
-            f" {EXTRA}"
+            f"data set {options.path!r}: datasets {datasets.__version__} may run code of the hub:"
+            f" {install_command('datasets')}"
         )
     if not files and options.path in datasets.packaged_modules._PACKAGED_DATASETS_MODULES:
         # for "csv" or "imagefolder" the library would read the working directory

@@ -1,14 +1,72 @@
-"""Check the labels of a data set, and the texts that name them."""
+"""Check the labels of a data set, number the texts that name them, and split samples by them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
+from edgefl.config.section import Section
 from edgefl.errors import UserError
+from edgefl.streams import Streams
+
+
+class OwnClasses(Section):
+    """Options of data sets of the user's own files, whose labels are names."""
+
+    classes: tuple[str, ...] = Field((), strict=False)
+    """Names of the classes, in the order of their numbers; none: those of the training samples,
+    numbers in their order before texts. Edges with files of their own (`data.source = "local"`)
+    need it if some of them lack a class.
+    """
+    test_share: float = Field(0.2, gt=0, lt=1)
+    """Share of each class that is for testing, if there are no test samples apart."""
+    split_seed: int = Field(0, ge=0)
+    """Seed of that split. It does not depend on the seed of the run."""
+
+    def trains(self, labels: np.ndarray) -> np.ndarray:
+        """Return a mask (n,) of the samples for training, by ``test_share``."""
+        rng = Streams(self.split_seed).rng("train and test")
+        return stratified(labels, 1 - self.test_share, rng)
+
+
+def stratified(labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return a mask (n,) with a random ``share`` of each class."""
+    chosen = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        chosen[members[: round(share * len(members))]] = True
+    return chosen
+
+
+def class_names(labels: Sequence[Any], chosen: Sequence[str] = ()) -> dict[Any, int]:
+    """Return name -> number of the classes: ``chosen``, or those of ``labels`` in their order."""
+    names = chosen or sorted(set(labels), key=_order)
+    return {name: number for number, name in enumerate(names)}
+
+
+def class_numbers(
+    labels: Sequence[Any], known: Mapping[Any, int], where: object, of: str = "the training rows"
+) -> np.ndarray:
+    """Return the numbers (n,) of the labels of rows. UserError for a name that is not ``known``.
+
+    ``where``: the file; ``of``: where the known names are from, for the message. Rows count from 1.
+    """
+    for row, label in enumerate(labels, start=1):
+        if label not in known:
+            valid = ", ".join(map(str, [*known][:20]))
+            raise UserError(f"{where}: row {row}: label {label!r}, expected one of {of}: {valid}")
+    return np.array([known[label] for label in labels], dtype=np.int64)
+
+
+def _order(label: object) -> tuple[bool, float, str]:
+    """Numbers in their order, then texts."""
+    text = str(label)
+    is_number = text.lstrip("-").isdigit()
+    return not is_number, float(text) if is_number else 0.0, text
 
 
 def checked(labels: np.ndarray, classes: int, where: Path | str) -> np.ndarray:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from edgefl.data.dataset import Dataset
 from edgefl.data.encoded_sets import OwnFiles, Sentences, labelled
+from edgefl.data.labels import class_names, class_numbers
 from edgefl.data.text_tables import Row, numbered, table
-from edgefl.errors import UserError
 
 
 class Options(OwnFiles):
@@ -39,31 +38,17 @@ def load(directory: Path, options: Options) -> Dataset:
         wanted = [name for name in (options.text, options.pair) if name is not None]
         labels = [name for name in (options.label, options.key) if name is not None]
         train, test = (table(path, wanted, labels=labels) for path in paths)
-        names = sorted({row[options.label] for row in train}, key=_order)
-        number = {name: position for position, name in enumerate(names)}
-        for place, row in enumerate(test, start=1):
-            if row[options.label] not in number:
-                raise UserError(
-                    f"{paths[1]}: row {place}: label {row[options.label]!r}, expected one of the"
-                    f" training rows: {', '.join(map(str, names[:20]))}"
-                )
-        parts = [_part(rows, options, number) for rows in (train, test)]
-        return parts[0], parts[1], len(names)
+        number = class_names([row[options.label] for row in train])
+        parts = [_part(rows, options, number, path) for rows, path in zip((train, test), paths)]
+        return parts[0], parts[1], len(number)
 
     return labelled("sentences", paths, options, read)
 
 
-def _part(rows: Sequence[Row], options: Options, number: dict[object, int]) -> Sentences:
+def _part(rows: Sequence[Row], options: Options, number: dict[Any, int], path: Path) -> Sentences:
     return Sentences(
         [str(row[options.text]) for row in rows],
         None if options.pair is None else [str(row[options.pair]) for row in rows],
-        np.array([number[row[options.label]] for row in rows], dtype=np.int64),
+        class_numbers([row[options.label] for row in rows], number, path),
         {} if options.key is None else {options.key: numbered([row[options.key] for row in rows])},
     )
-
-
-def _order(label: object) -> tuple[bool, float, str]:
-    """Numbers in their order, then texts."""
-    text = str(label)
-    is_number = text.lstrip("-").isdigit()
-    return not is_number, float(text) if is_number else 0.0, text

@@ -100,4 +100,5 @@ def _read(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return images (n, 3, 64, 64) and labels (n,)."""
     labels = checked(np.array([label for _, label in files], dtype=np.int64), CLASSES, root)
-    return pictures([file for file, _ in files], folder, array, SIDE, "tiny_imagenet"), labels
+    shape = (3, SIDE, SIDE)
+    return pictures([file for file, _ in files], folder, array, shape, "tiny_imagenet"), labels

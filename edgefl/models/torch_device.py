@@ -49,12 +49,22 @@ def chosen(name: str | None) -> torch.device:
     return torch.device("cuda", index)
 
 
+_before: list[int] = []  # the number of torch's threads before ``one_thread``
+
+
 def one_thread() -> None:
     """Let torch compute on one thread: sums of long vectors depend on the number of threads, and
     every engine computes the same bytes.
     """
     if torch.get_num_threads() != 1:
+        _before[:] = [torch.get_num_threads()]
         torch.set_num_threads(1)
+
+
+def threads_as_before() -> None:
+    """Undo ``one_thread``, for a program that does other things after its runs."""
+    if _before:
+        torch.set_num_threads(_before.pop())
 
 
 def make_repeatable(device: torch.device) -> None:

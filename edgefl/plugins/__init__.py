@@ -6,6 +6,7 @@ Start here: ``entry_points.txt`` says which commands, options and parts each plu
 ``sweep``        many settings of one experiment
 ``live``         the page and the metrics of runs while they run
 ``html_report``  one file about runs
+``artifact``     what a reviewer of a paper needs to repeat runs
 ``exports``      runs in the formats of other tools
 ``profile``      from a native run to an experiment that emulates it
 ``flower``       Flower apps as tasks

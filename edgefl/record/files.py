@@ -8,6 +8,7 @@ LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
 CLIENTS = "clients.csv"
 ENERGY = "energy.csv"
 MODEL, SUMMARY, CONFIG = "model.safetensors", "summary.json", "config.toml"
+LAYOUT = "layout.json"  # of the vector in MODEL
 ALL_EDGES = "*"  # in links.csv and slots.csv: a broadcast to many edges
 CHECKPOINTS = "checkpoints"  # the folder of a run's checkpoints
 EXPERIMENT = "experiment.toml"  # in the folder of all runs of an experiment

@@ -120,6 +120,10 @@ class Record:
             sizes |= {f"{JOURNAL}{name}": size for name, size in self.journal.sizes().items()}
         return sizes
 
+    def size_of(self, name: str) -> int:
+        """The bytes of one table, rows that still are in memory included."""
+        return self._files[name].sizes()[name]
+
     def hold(self, sizes: Mapping[str, int] | None) -> None:
         """Delete no part that a run needs to go on at ``sizes``; None: the run is over."""
         for file in self._files.values():

@@ -37,17 +37,20 @@ def replay(
     strategy: Strategy,
     say: Callable[[str], None] = lambda line: None,
     received: Callable[[np.ndarray, int], np.ndarray] = lambda model, version: model,
+    until: int | None = None,
 ) -> Replay:
     """Give ``strategy`` the events of the journal in ``directory``.
 
     ``say`` gets a line if the end of the journal is torn. ``received``: the model that an edge gets
-    of a model that is sent as a version. UserError names the first event whose
-    decisions differ from the journal.
+    of a model that is sent as a version. ``until``: the replay ends with this version. UserError
+    names the first event whose decisions differ from the journal.
     """
     result = Replay(strategy.weights)
     read_only([strategy.weights])  # as in the run, also below
     bases: dict[int, np.ndarray] = {}  # of the open tasks
     numbers = count()
+    if until == 0:
+        return result
     for event in (event for entry in read(directory, say=say) for event in entry.events):
         result.events += 1
         made = _event(event, bases)
@@ -79,6 +82,8 @@ def replay(
                 case do.Publish():
                     result.version, result.weights = result.version + 1, decision.weights
                     read_only([decision.weights])
+                    if result.version == until:
+                        return result
     return result
 
 

@@ -8,7 +8,8 @@ measured      what native links and devices did
 compare       runs as rows, schemes against a baseline; comparison.csv
 differences   in what the configs of compared runs differ
 statistics    intervals and paired tests over seeds
-tables        comparisons on the terminal, as Markdown and LaTeX
+tables        comparisons on the terminal, as HTML, Markdown and LaTeX
+typed_tables  all tables of a run as numpy columns, for frames and Parquet
 timeline      what each edge does over time
 progress      how far a run is, its pace, the live display
 figures/      the figures of every run

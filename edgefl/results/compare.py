@@ -6,21 +6,20 @@ several schemes). ``edgefl.results.tables`` shows both.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import Any, get_args
 
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of, target_in
-from edgefl.errors import UserError, nearest, needs, undamaged
+from edgefl.errors import UserError, nearest, undamaged
 from edgefl.record.files import ENERGY, EVENTS, LINKS, METRICS, SUMMARY
 from edgefl.results import age, energy, run_files, summary
 from edgefl.results.differences import Difference, differences, in_one_line
 from edgefl.results.read import is_torn, number, read_csv, read_events
-from edgefl.results.run_files import RunFiles, replace_file
+from edgefl.results.run_files import RunFiles
 from edgefl.results.statistics import (
     Interval,
     Method,
@@ -118,10 +117,10 @@ def load(*paths: Path) -> list[Row]:
     UserError if a path holds no run, or if a number of summary.json is none.
     """
     found = run_files.find(paths)
-    return [_loaded(run, name) for name, directories in found.items() for run in directories]
+    return [loaded(run, name) for name, directories in found.items() for run in directories]
 
 
-def _loaded(run: Path, name: str) -> Row:
+def loaded(run: Path, name: str) -> Row:
     """Load a run. UserError if a number of summary.json is none."""
     with undamaged(run):
         row = load_run(run, name)
@@ -284,6 +283,28 @@ class Question:
     method: Method = "auto"
     effect: float | None = None
 
+    def __post_init__(self) -> None:
+        """UserError for a value that cannot be."""
+        for option, value, valid in (
+            ("accuracy", self.accuracy, ACCURACIES),
+            ("method", self.method, get_args(Method)),
+        ):
+            if value not in valid:
+                raise UserError(f"--{option} {value}: there is no such one{nearest(value, valid)}")
+        effect = self.effect
+        if effect is not None and (self.baseline is None or not 0 < effect < math.inf):
+            expected = "a difference above 0" if self.baseline else "it with --baseline"
+            raise UserError(f"--effect {effect:g}: expected {expected}")
+
+    def check_target(self, score: Score) -> None:
+        """UserError unless ``target`` can be a value of the runs' score."""
+        target, most = self.target, score.largest
+        if target is not None and not (0 < target <= most and target < math.inf):
+            kind = "an accuracy" if score is ACCURACY else f"a value of {score.title}"
+            such = f"up to {most:g}, such as 0.9" + " for 90 %" * (score is ACCURACY)
+            such = such if most < math.inf else "above 0"
+            raise UserError(f"--target {target:g}: expected {kind} {such}")
+
 
 @dataclass(frozen=True, slots=True)
 class SeedEstimate:
@@ -373,7 +394,9 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
         for name, of_scheme in directories.items()
     }
     all_rows = tuple(row for of_scheme in rows.values() for row in of_scheme)
-    score, target = common_score(all_rows), _target(all_rows, question)
+    score = common_score(all_rows)
+    question.check_target(score)
+    target = _target(all_rows, question)
     differ = differences(directories, baseline, () if question.target is None else (TARGET,))
     found = []
     for name, of_scheme in directories.items():
@@ -430,7 +453,7 @@ def scheme_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
 
 def _row(run: Path, name: str, target: float | None) -> Row:
     """Load a run; with a ``target``, as if it had been the target of the run."""
-    row = _loaded(run, name)
+    row = loaded(run, name)
     if target is None or target == row.target_accuracy:
         return row
     seconds, joules = (
@@ -629,18 +652,3 @@ def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:
 def write_records(records: Sequence[Record], path: Path) -> None:
     """Write rows with the same keys as a CSV file."""
     run_files.write_table(path, list(records[0]), ([*record.values()] for record in records))
-
-
-def write_parquet(records: Sequence[Record], path: Path) -> None:
-    """Write a Parquet file; a column of whole numbers with gaps keeps them whole."""
-    with needs("export", "--parquet"):
-        import pyarrow
-        import pyarrow.parquet
-
-    columns = {name: pyarrow.array([record[name] for record in records]) for name in records[0]}
-    for name, column in columns.items():
-        if pyarrow.types.is_null(column.type):  # no run has the number: still a number
-            columns[name] = column.cast(pyarrow.float64())
-    data = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns), data)
-    replace_file(path, data.getvalue())

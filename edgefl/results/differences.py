@@ -1,12 +1,13 @@
-"""In what the configs of compared runs differ, apart from the strategy and its options.
+"""What was run, in short, and in what the configs of compared runs differ.
 
-Keys that change no result do not count: names, the recording, the limits of the verdict, and the
-transport on the wall clock.
+The strategy and its options are no difference, nor are keys that change no result: names, the
+recording, the limits of the verdict, and the transport on the wall clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,59 @@ class Difference:
         if self.key == NO_CONFIG:
             what = "no readable config.toml"
         return f"{what} ({listed(self.runs)})" if self.runs else what
+
+
+TDMA, NATIVE, LISTS = "tdma", "native links", ("groups", "edges.names")
+MEDIA = {"bottleneck": "one shared line", "cell": "one shared cell", TDMA: "a TDMA channel"}
+STOPS = {
+    "emulated_s": "{:g} s",
+    "versions": "{:g} versions",
+    "updates": "{:g} updates",
+    "target_joules": "{:g} J",
+    "no_progress_s": "{:g} s without progress",
+}
+
+
+def in_short(config: Config) -> list[str]:
+    """Return what was run as short phrases: the data, the model, the edges, their links, the end.
+
+    ``config``: the tables of a config.toml. Nothing has checked them, so what is not understood is
+    left out.
+    """
+
+    def value(key: str) -> Any:
+        table, _, name = key.rpartition(".")
+        found = config.get(table) if table else config
+        return found.get(name) if isinstance(found, Mapping) else None
+
+    def of(form: str, key: str) -> str:
+        return _phrase(form, value(key))
+
+    split = of(", {}", "partition.name") + of(" {:g}", "partition.alpha")
+    data = of("{}", "task") or of("{}", "data.name") + split * bool(of("{}", "data.name"))
+    groups, names = (found if isinstance(found := value(key), list) else [] for key in LISTS)
+    named = [_phrase("{0[count]:d} {0[name]}", each) for each in groups]
+    edges = _phrase("{:d} edges", len(names) or value("edges.count"))
+    rates = of("{:g} Mbit/s up", "links.up_mbit_s"), of("{:g} Mbit/s down", "links.down_mbit_s")
+    links = of("{} links", "links.profile") or ", ".join(filter(None, rates))
+    medium = of("{}", "medium.kind")
+    stops = [of(form, f"stop.{key}") for key, form in STOPS.items()]
+    phrases = [
+        data,
+        "" if of("{}", "task") else of("{}", "model.name"),
+        edges + (f" ({', '.join(named)})" if named and all(named) else ""),
+        NATIVE if of("{}", "links.kind") == "native" else "" if groups or medium == TDMA else links,
+        MEDIA.get(medium, ""),
+        _phrase("until {}", " or ".join(filter(None, stops))),
+    ]
+    return [phrase for phrase in phrases if phrase]
+
+
+def _phrase(form: str, value: Any) -> str:
+    """Return ``form`` with the value; "" if there is none, or one of another type."""
+    with suppress(ValueError, TypeError, LookupError, AttributeError):
+        return printable(form.format(value), 60) if value not in (None, "", []) else ""
+    return ""
 
 
 def differences(

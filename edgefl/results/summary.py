@@ -26,6 +26,15 @@ FAITHFUL, STRAINED, VIRTUAL = "faithful", "strained", "virtual"
 LENGTHENED = "lengthened"  # in place of its end reason, until the run has reached its new end
 # end reasons of runs that did not reach their own end: these can be resumed
 BROKEN_OFF = (INTERRUPTED, "launcher gone", "no edge left", LENGTHENED)
+# end reasons that are keys of [stop], in words
+LIMITS = {
+    "emulated_s": "time limit",
+    "versions": "version limit",
+    "updates": "update limit",
+    "target_joules": "energy limit",
+    "target": "target reached",
+    "no_progress_s": "no more progress",
+}
 Facts = Mapping[str, Any]  # summary.json
 Evaluations = Sequence[tuple[float, float]]  # (x, score), in order of emulated time
 

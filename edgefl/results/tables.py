@@ -1,16 +1,17 @@
 """Comparisons as tables: on the terminal and in HTML, as Markdown and as LaTeX.
 
 Start with ``table``, which shows runs as ``edgefl run`` and ``edgefl compare`` do. ``grid`` is the
-answer to a question about schemes: ``over_seeds`` shows it on the terminal, ``markdown`` and
-``latex`` for papers. The sentences below the tables are here, too.
+answer to a question about schemes: ``over_seeds`` shows it on the terminal, ``html`` in notebooks,
+``markdown`` and ``latex`` for papers. The sentences below the tables are here, too.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 
 from rich import box
 from rich.table import Table
@@ -53,6 +54,7 @@ from edgefl.results.summary import (
     interruption,
     unit_up_to,
 )
+from edgefl_testbed import install_command
 
 BAD = (FAILED, DIVERGED, INTERRUPTED, UNFINISHED)
 GOOD = (FAITHFUL, VIRTUAL)
@@ -128,15 +130,16 @@ def note_on_energy(rows: Iterable[Row]) -> str:
 
 
 # ---------------------------------------------------------------------- runs on the terminal
-RECEIVED, APPLIED, DISCARDED = "re-\nceived", "ap-\nplied", "disc.\n"  # updates
+RECEIVED, APPLIED, DISCARDED = "received\n", "applied\n", "discarded\n"  # updates
+STALENESS, LENGTH, VERSIONS = "staleness\nmean/max", "emulated\ns", "versions\n"
+BEST = "\nbest"  # the end of a heading
 JOULES = "energy\nJ"
 RAW_UP, RAW_DOWN = "raw\nup", "raw\ndown"  # without compression
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
 # order in which columns are left out in a narrow terminal
 LEFT_OUT_FIRST = (
-    *(RAW_DOWN, RAW_UP, RECEIVED, "acc.\nbest", "stale\navg/max", "emul.\ns", DISCARDED),
-    *("ver-\nsions", "down\n", "up\n"),
+    *(RAW_DOWN, RAW_UP, RECEIVED, BEST, STALENESS, LENGTH, DISCARDED, VERSIONS, "down\n", "up\n"),
 )
 
 
@@ -189,10 +192,10 @@ def _columns_of_runs(
 
     columns = {
         NAME: [name + f"\n{len(of)} seeds" * (len(of) > 1) for name, of in by_name.items()],
-        f"{score.short}\nfinal": cells("final_accuracy", share),
-        f"{score.short}\nbest": cells("best_accuracy", share),
+        f"{score.title}\nfinal": cells("final_accuracy", share),
+        f"{score.title}{BEST}": cells("best_accuracy", share),
         f"{target}\ns": cells("time_to_target_s", seconds),
-        "ver-\nsions": cells("versions", count),
+        VERSIONS: cells("versions", count),
         RECEIVED: cells("updates_received", count),
         APPLIED: cells("updates_applied", count),
         DISCARDED: cells("updates_discarded", count),
@@ -200,8 +203,8 @@ def _columns_of_runs(
         f"down\n{unit}": cells("bytes_down", scaled(size)),
         f"{RAW_UP} {unit}": cells("raw_bytes_up", scaled(size)),
         f"{RAW_DOWN} {unit}": cells("raw_bytes_down", scaled(size)),
-        "stale\navg/max": list(map(_staleness, by_name.values())),
-        "emul.\ns": cells("emulated_s", seconds),
+        STALENESS: list(map(_staleness, by_name.values())),
+        LENGTH: cells("emulated_s", seconds),
         JOULES: cells("joules", three_digits),
         f"{target}\nJ": cells("joules_to_target", three_digits),
         VERDICT: list(map(_verdict, by_name.values())),
@@ -210,6 +213,7 @@ def _columns_of_runs(
         (JOULES, f"{target}\nJ"): all(row.joules is None for row in rows),
         (f"{RAW_UP} {unit}", f"{RAW_DOWN} {unit}"): all(row.raw_bytes_up is None for row in rows),
         (DISCARDED,): not any(row.updates_discarded for row in rows),
+        (f"{target}\ns",): all(row.target_accuracy is None for row in rows),
         (RECEIVED,): all(row.updates_received in (None, row.updates_applied) for row in rows),
     }
     without = {heading for headings, is_so in needless.items() if is_so for heading in headings}
@@ -223,9 +227,9 @@ def _make_room(columns: dict[str, list[str]], width: int) -> list[str]:
         widths = _widths(columns)
         if _total(widths | {NAME: min(widths[NAME], NARROWEST_NAME)}) <= width:
             break
-        for heading in [heading for heading in columns if heading.startswith(start)]:
+        for heading in [each for each in columns if each.startswith(start) or each.endswith(start)]:
             del columns[heading]
-            left_out.append(" ".join(heading.replace("-\n", "").split()))
+            left_out.append(" ".join(heading.split()))
     return left_out
 
 
@@ -283,6 +287,8 @@ def _notes_on_runs(rows: Sequence[Row], by_name: Mapping[str, Sequence[Row]]) ->
             notes.append(Text.assemble((f"{name}: {why}: ", COLOURS.get(why, "")), row.reasons))
         if row.warnings:
             notes.append(Text.assemble((f"{name}: warning: ", "yellow"), row.warnings))
+        if row.final_accuracy is None and row.best_accuracy is None:
+            notes.append(Text(f"{name}: no {row.score.title}: no evaluation had a finite one"))
         if row.resumptions:
             once = row.resumptions == 1
             often, last = ("once", "") if once else (f"{row.resumptions} times", " in all")
@@ -307,7 +313,7 @@ def ages(rows: Sequence[Row]) -> Table:
     Updates with a fresher model have columns if there are any.
     """
     by_name = schemes(rows)
-    units = {age.SECONDS: "s", age.VERSIONS: "vers."}
+    units = {age.SECONDS: "s", age.VERSIONS: "versions"}
 
     def cell(of_scheme: Sequence[Row], of: str, unit: str) -> str:
         lines = []
@@ -343,6 +349,23 @@ PERCENT = 100 * CONFIDENCE
 SEEDS = f"seeds for {100 * POWER:g} %"
 
 
+# what a heading of ``table`` says -> the key of that column
+OF_HEADINGS = {
+    "strategy": "name",
+    "final": "final_accuracy",
+    "best": "best_accuracy",
+    "target": "to_target",
+    "received": "updates_received",
+    "applied": "updates_applied",
+    "discarded": "updates_discarded",
+    "up": "bytes_up",
+    "down": "bytes_down",
+    "staleness": "staleness_mean",
+    "emulated": "emulated_s",
+    "energy": "joules",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class GridColumn:
     """A heading with its unit, the cells, one per scheme, and how they are aligned."""
@@ -372,13 +395,15 @@ class Grid:
 def grid(comparison: Comparison, keys: Sequence[str] = ()) -> Grid:
     """Return the grid with the columns ``keys``, or with those that there is something for.
 
-    UserError for an unknown key.
+    A key may also be what a heading of ``table`` says. UserError for an unknown key.
     """
     columns = _columns(comparison)
     for key in keys:
-        if key not in columns:
-            raise UserError(f"--columns {key}: there is no such column{nearest(key, columns)}")
-    named = dict.fromkeys(("name", *(keys or _usual(comparison))))  # each once, the names first
+        if key not in columns and key not in OF_HEADINGS:
+            near = nearest(key, [*OF_HEADINGS, *columns])
+            raise UserError(f"--columns {key}: there is no such column{near}")
+    chosen = [OF_HEADINGS.get(key, key) for key in keys] or _usual(comparison)
+    named = dict.fromkeys(("name", *chosen))  # each once, the names first
     shows = comparison.question.accuracy == "convergence" or "convergence_accuracy" in named
     old = notes_on_old_means(comparison.rows) if shows else []
     return Grid({key: columns[key] for key in named}, (*notes(comparison), *old))
@@ -521,6 +546,16 @@ def seeds_for(found: PairedEffect | None) -> str:
     return f"> {MOST_SEEDS}" if found.seeds is None else str(found.seeds)
 
 
+def chosen(grid: Grid) -> Table:
+    """Return the grid for the terminal."""
+    shown = plain_table(gap=1)
+    for column in grid.columns.values():
+        shown.add_column(column.heading, justify="left" if column.left else "right")
+    for row in grid.rows:
+        shown.add_row(*map(Text, row))
+    return shown
+
+
 # (column of the grid, those whose cells stand below it, and what is written before them)
 STACKS = {
     "accuracy": {"accuracy_interval": ""},
@@ -530,29 +565,32 @@ STACKS = {
 }
 
 
-def over_seeds(comparison: Comparison) -> Table:
-    """Return one line per scheme: number, interval and p stand one below the other."""
-    columns, baseline = grid(comparison).columns, comparison.baseline
-    shown = plain_table("Over seeds" if baseline is None else f"Against {baseline}", gap=1)
-    shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
-    stacked: list[Sequence[str]] = [columns["name"].cells]
-    if "seeds" in columns:
-        shown.add_column("seeds\n", justify="right")
-        stacked.append(columns["seeds"].cells)
+def stacked(columns: Mapping[str, GridColumn]) -> dict[str, GridColumn]:
+    """Return the columns with number, interval and p in the lines of one cell."""
+    found = dict(columns)
     for key, below in STACKS.items():
-        if key not in columns:
-            continue
-        heading = columns[key].heading.replace(", ", "\n").replace(" vs ", "\nvs ")
-        shown.add_column(heading if "\n" in heading else f"{heading}\n", justify="right")
-        cells = list(columns[key].cells)
-        for other, before in below.items():
-            more = columns[other].cells if other in columns else [MISSING] * len(cells)
+        cells = list(found[key].cells) if key in found else []
+        for other, before in below.items() if cells else ():
+            texts = found.pop(other).cells if other in found else [MISSING] * len(cells)
             cells = [
                 cell if text == MISSING else f"{cell}\n{before}{text}"
-                for cell, text in zip(cells, more)
+                for cell, text in zip(cells, texts)
             ]
-        stacked.append(cells)
-    for row in zip(*stacked):
+        if cells:
+            found[key] = replace(found[key], cells=tuple(cells))
+    return found
+
+
+def over_seeds(comparison: Comparison) -> Table:
+    """Return one line per scheme: number, interval and p stand one below the other."""
+    columns, baseline = stacked(grid(comparison).columns), comparison.baseline
+    shown = plain_table("Over seeds" if baseline is None else f"Against {baseline}", gap=1)
+    shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
+    known = [key for key in ("seeds", *STACKS) if key in columns]
+    for key in known:
+        heading = columns[key].heading.replace(", ", "\n").replace(" vs ", "\nvs ")
+        shown.add_column(heading if "\n" in heading else f"{heading}\n", justify="right")
+    for row in zip(*(columns[key].cells for key in ("name", *known))):
         shown.add_row(*map(Text, row))
     return shown
 
@@ -610,7 +648,7 @@ def notes_on_old_means(rows: Iterable[Row]) -> list[str]:
 def _on_methods(comparison: Comparison, tested: bool) -> Iterable[str]:
     """Yield which intervals and tests the table has."""
     if not HAS_SCIPY and comparison.several_seeds:
-        yield "no intervals and tests: SciPy is not installed: pip install 'edgefl[lab]'"
+        yield f"no intervals and tests: SciPy is not installed: {install_command('lab')}"
         return
     methods = {
         each.interval.method
@@ -663,7 +701,28 @@ def _on_common_seeds(comparison: Comparison) -> list[str]:
     return [f"{listed(names)}: {few}" for few, names in alike.items()]
 
 
-# ---------------------------------------------------------------------- Markdown and LaTeX
+def printed(
+    comparison: Comparison, width: int, of_families: Iterable[Table | None]
+) -> Iterator[Table | Text]:
+    """Yield what ``edgefl compare`` prints: tables, an empty line before each but the first, and
+    sentences. ``of_families``: the tables of families of strategies.
+    """
+    yield table(comparison.rows, width)
+    if comparison.is_more_than_rows:
+        yield from (Text(), over_seeds(comparison))
+        yield from map(_sentence, notes_on_statistics(comparison))
+    yield from map(_sentence, notes_on_configs(comparison))
+    of_ages = ages(comparison.rows) if any(row.ages for row in comparison.rows) else None
+    for each in (*of_families, of_ages):
+        if each is not None:
+            yield from (Text(), each)
+
+
+def _sentence(text: str) -> Text:
+    return Text(printable(text))
+
+
+# ---------------------------------------------------------------------- HTML, Markdown and LaTeX
 LATEX = {
     "\\": r"\textbackslash{}",
     **{each: rf"\{each}" for each in "{}_%&#$"},
@@ -675,7 +734,27 @@ LATEX = {
     TIMES: r"$\times$",
 }
 LATEX_MARKS = {DIFFERS: r"\ast", NOT_FAITHFUL: r"\dagger"}
+LINE, BREAK = "\n", "<br>"
 MARKDOWN = str.maketrans({each: f"\\{each}" for each in "\\`*_[]<>|~#$"})
+
+
+def html(grid: Grid) -> str:
+    """Return an HTML table for notebooks, which have their own style, with its notes below."""
+    columns = stacked(grid.columns).values()
+
+    def row(tag: str, cells: Iterable[str], style: str = "") -> str:
+        ends = ("left" if column.left else "right" for column in columns)
+        marked = (
+            f'<{tag} style="text-align: {end}{style}">{escape(cell).replace(LINE, BREAK)}</{tag}>'
+            for end, cell in zip(ends, cells)
+        )
+        return f"<tr>{''.join(marked)}</tr>"
+
+    head = row("th", (column.heading for column in columns))
+    cells = zip(*(column.cells for column in columns))
+    rows = "".join(row("td", each, "; white-space: nowrap") for each in cells)
+    below = "".join(f"<div><small>{escape(note)}</small></div>" for note in grid.notes)
+    return f"<div><table><thead>{head}</thead><tbody>{rows}</tbody></table>{below}</div>"
 
 
 def markdown(grid: Grid) -> str:

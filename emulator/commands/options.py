@@ -45,9 +45,11 @@ def figures() -> ModuleType:
     try:
         from emulator import figures
     except ModuleNotFoundError as error:
+        from edgefl_testbed import install_command  # here: the library stands alone
+
         raise BadValue(
-            f"--figure needs the package {error.name!r}, which is not installed: pip install"
-            " 'edgefl[lab]'"
+            f"--figure needs the package {error.name!r}, which is not installed:"
+            f" {install_command('lab')}"
         ) from error
     return figures
 

@@ -148,9 +148,11 @@ def _downloaded(name: str, file: TraceFile, folder: Path, entry: PublishedTrace)
         import pooch  # here: only a download needs it
         import requests
     except ModuleNotFoundError as error:
+        from edgefl_testbed import install_command  # here: the library stands alone
+
         raise BadValue(
-            f"a download needs the package {error.name!r}, which is not installed: pip install"
-            " 'edgefl[lab]' (or use --from DIR)"
+            f"a download needs the package {error.name!r}, which is not installed:"
+            f" {install_command('lab')} (or use --from DIR)"
         ) from error
     pooch.get_logger().setLevel("ERROR")
     try:

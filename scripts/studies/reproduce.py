@@ -66,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
         status = do([EntryRunner(entry, work) for entry in chosen], work)
     for path in pages.write(options.results, entries.values()):
         say(f"page: {path}")
+    if options.verdicts is not None:
+        Book(entries.values(), data).write_verdicts(options.verdicts, chosen)
     return status
 
 
@@ -146,6 +148,12 @@ def arguments() -> argparse.ArgumentParser:
         default=RESULTS,
         metavar="DIR",
         help="pages, and in data/ the CSV files (default: docs/results)",
+    )
+    parser.add_argument(
+        "--verdicts",
+        type=Path,
+        metavar="FILE.csv",
+        help="write the verdict on each claim of the named entries",
     )
     parser.add_argument(
         "--max-hours",

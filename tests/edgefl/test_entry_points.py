@@ -163,6 +163,7 @@ def test_the_core_runs_without_the_plug_ins_that_come_with_it(tmp_path: Path) ->
     for name in ("edgefl", "emulator"):
         ignored = shutil.ignore_patterns("plugins" if name == "edgefl" else "", "__pycache__")
         shutil.copytree(ROOT / name, tmp_path / "tree" / name, ignore=ignored)
+    shutil.copy(ROOT / "edgefl_testbed.py", tmp_path / "tree")
     (tmp_path / "core.toml").write_text(CORE)
     (tmp_path / "several.py").write_text(SEVERAL)
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "tree"), "COLUMNS": "200"}

@@ -18,11 +18,13 @@ from edgefl.data import digits
 from edgefl.data.cache import pictures
 from edgefl.data.download import Download, fetch
 from edgefl.errors import UserError, needs
+from edgefl_testbed import install_command
 from emulator.commands.tdma import tdma
 from emulator.errors import BadValue
 
 LAB = {
     "matplotlib": "matplotlib",
+    "pandas": "pandas",
     "pillow": "PIL",
     "pooch": "pooch",
     "requests": "requests",
@@ -73,15 +75,15 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
     ]:
         monkeypatch.setitem(sys.modules, name, None)
     nowhere = Path("nowhere")
-    with pytest.raises(UserError, match=r"'digits' needs the package 'sklearn'.*edgefl\[lab\]"):
+    with pytest.raises(UserError, match=r"'digits' needs the package 'sklearn'.*\[lab\]"):
         digits.load(nowhere)
-    with pytest.raises(UserError, match=r"a download needs the package 'pooch'.*edgefl\[lab\]"):
+    with pytest.raises(UserError, match=r"a download needs the package 'pooch'.*\[lab\]"):
         fetch([Download("http://x/y", "md5:0")], nowhere, "x", None, lambda *_: None)
-    with pytest.raises(UserError, match=r"'celeba' needs the package 'PIL'.*edgefl\[lab\]"):
+    with pytest.raises(UserError, match=r"'celeba' needs the package 'PIL'.*\[lab\]"):
         pictures([], nowhere, "x", 8, "celeba")
     monkeypatch.delitem(sys.modules, "emulator.figures", raising=False)
     monkeypatch.delattr(emulator, "figures", raising=False)
-    with pytest.raises(BadValue, match=r"--figure needs the package 'matplotlib'.*edgefl\[lab\]"):
+    with pytest.raises(BadValue, match=r"--figure needs the package 'matplotlib'.*\[lab\]"):
         tdma(2, 1, 9, 1, figure=Path("timeline.png"))
 
 
@@ -91,12 +93,16 @@ def test_only_a_missing_package_is_explained() -> None:
 
 
 @pytest.mark.processes
-def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -> None:
+def test_a_run_on_a_base_install_ends_in_order_without_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copy(EXAMPLES / "my_task.py", tmp_path)
     (tmp_path / "base.toml").write_text(CONFIG)
     done = edgefl("run", "base.toml", "--clock", "virtual", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "no figures: matplotlib is not installed: pip install 'edgefl[lab]'" in done.stdout
+    monkeypatch.chdir(tmp_path)
+    command = install_command("lab")
+    assert f"no figures: matplotlib is not installed: {command}" in done.stdout
     results = tmp_path / "runs" / "base"
     assert len((results / "comparison.csv").read_text().splitlines()) == 3
     assert (results / "dissemination.csv").exists() and not (results / "figures").exists()
@@ -104,8 +110,7 @@ def test_a_run_on_a_base_install_ends_in_order_without_figures(tmp_path: Path) -
         drawn = edgefl("plot", "runs/base", "--kind", kind, cwd=tmp_path)
         assert (drawn.returncode, drawn.stdout) == (2, "")
         assert drawn.stderr == (
-            "edgefl: a figure needs the package 'matplotlib', which is not installed:"
-            " pip install 'edgefl[lab]'\n"
+            f"edgefl: a figure needs the package 'matplotlib', which is not installed: {command}\n"
         )
     written = edgefl("report", "runs/base", cwd=tmp_path)
     assert (written.returncode, written.stderr) == (0, "")

@@ -10,6 +10,8 @@ import tomllib
 import pytest
 from paths import ROOT
 
+from edgefl import __version__
+
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 wanted, forbidden = sys.argv[1].split(","), set(sys.argv[2].split(","))
@@ -76,3 +78,9 @@ def test_the_tested_versions_of_all_direct_dependencies_are_pinned() -> None:
     ]
     assert not missing
     assert "://" not in pinned
+
+
+def test_the_citation_names_this_version_and_its_day() -> None:
+    text = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == __version__
+    assert re.search(r"^date-released: \d{4}-\d\d-\d\d$", text, re.MULTILINE)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pages import PAGES, WALKED, all_text, command_lines, text
+from pages import GENERATED, PAGES, WALKED, all_text, command_lines, text
 from paths import EXAMPLES, ROOT
 from typer.testing import CliRunner
 
@@ -38,15 +38,30 @@ RUN_HERE = command_lines("edgefl", [page for page in PAGES if page != WALKED])
 
 
 def test_every_example_is_on_a_page_as_it_is() -> None:
-    shown = set(re.findall(r"literalinclude\} \.\./\.\./tests/examples/(\w+\.\S+)", all_text()))
-    files = [*EXAMPLES.glob("*my_*.py"), *EXAMPLES.glob("*.toml")]
+    files = [*EXAMPLES.glob("*my_*.py"), *EXAMPLES.glob("from_*.py"), *EXAMPLES.glob("*.toml")]
+    shown = set(re.findall(r"<!-- file: tests/examples/(\w+\.\w+) -->", all_text()))
     assert shown == {path.name for path in files}
+    assert [path.name for path in files if text(path) not in all_text()] == []
 
 
-def test_every_link_of_the_readme_leads_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", text(ROOT / "README.md"))
-    missing = [target for target in targets if not (ROOT / target).is_file()]
-    assert targets and missing == []
+def test_pages_can_be_read_in_the_repository() -> None:
+    """No page has its content elsewhere but the changelog, and each has more than a heading."""
+    hidden = ("literalinclude", "{include}", "eval-rst", "{image}", "autoclass", "automodule")
+    changelog = ROOT / "docs" / "changelog.md"
+    pages = [page for page in PAGES if page != changelog and "results" not in page.parts]
+    assert [page.name for page in pages if any(word in text(page) for word in hidden)] == []
+    assert [page.name for page in [*pages, *GENERATED.glob("*.md")] if len(text(page)) < 150] == []
+
+
+def test_every_link_of_a_page_leads_to_a_file_of_the_repository() -> None:
+    missing, links = [], 0
+    for page in [*PAGES, *GENERATED.glob("*.md")]:
+        for target in re.findall(r"\]\(([^)\s#]+)[^)]*\)", text(page)):
+            if not re.match(r"[a-z]+:", target):
+                links += 1
+                if not (page.parent / target).exists():
+                    missing.append(f"{page.name}: {target}")
+    assert links > 500 and missing == []
 
 
 def test_every_file_named_on_a_page_is_there() -> None:
@@ -123,12 +138,19 @@ def test_the_command_lines_that_need_no_network_run_in_their_order(
         ),
         pytest.param(["data={name='my_data.py:load', dir='.'}"], id="data"),
         pytest.param(["task=my_task.py:build"], id="task"),
+        pytest.param(
+            [
+                "strategies=[{strategy='from_flower.py:FedMedian'}"
+                ", {strategy='from_plato.py:Mixing'}, {strategy='from_fedscale.py:FedYogi'}]"
+            ],
+            id="ported",
+        ),
     ],
 )
 def test_an_example_works_from_outside_the_checkout(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for path in [*EXAMPLES.glob("my_*.py"), ROOT / "configs" / "quickstart.toml"]:
+    for path in [*EXAMPLES.glob("*_*.py"), ROOT / "configs" / "quickstart.toml"]:
         shutil.copy(path, tmp_path)
     rng = np.random.Generator(np.random.PCG64(1))
     np.savez(

@@ -340,8 +340,8 @@ def another_version(folder: Path) -> Path:
     """Copy the packages, as version 0.0.9."""
     for package in ("edgefl", "emulator"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("*.pyc"))
-    file = folder / "edgefl" / "__init__.py"
-    file.write_text(file.read_text().replace(__version__, "0.0.9"))
+    code = (ROOT / "edgefl_testbed.py").read_text()
+    (folder / "edgefl_testbed.py").write_text(code.replace(__version__, "0.0.9"))
     return folder
 
 

@@ -16,6 +16,7 @@ from terminals import end
 from typer.testing import CliRunner
 
 from edgefl.cli import app
+from edgefl_testbed import install_command
 
 pytestmark = [pytest.mark.processes, pytest.mark.alone]
 
@@ -126,6 +127,6 @@ def test_what_needs_zeroconf_says_so_before_anything_starts(folder: Path) -> Non
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr == (
             f"edgefl: {words[-1] if words[0] == 'coordinator' else '--discover'} needs the package"
-            " 'zeroconf', which is not installed: pip install 'edgefl[discover]'\n"
+            f" 'zeroconf', which is not installed: {install_command('discover')}\n"
         )
     assert not Path("runs").exists()

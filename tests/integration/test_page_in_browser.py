@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -153,7 +154,7 @@ def test_curves_grow_and_edges_change_their_state(page: Page, run: GrowingRun) -
         "return document.querySelector('#curves figure').getAttribute('aria-label')"
     )
     run.finish()
-    wait_for(lambda: page.text("td.state") == "finished")
+    wait_for(lambda: page.text("td.state > span") == "finished")
     assert "8" in page.text("td.version")
     assert states(page) != states_before
     assert page.texts(".words li")
@@ -215,7 +216,7 @@ def test_a_second_run_is_added_and_hidden(page: Page, finished: Path) -> None:
     assert "no/such/run" in line
     add(str(finished / "fedavg"))
     page.wait("document.querySelectorAll('.runs tbody tr').length === 2")
-    page.wait("document.querySelectorAll('.timeline').length === 2")
+    page.wait("document.querySelectorAll('.uses tbody tr').length === 2")
     page.wait(
         "[...document.querySelectorAll('td.version')].every((it) => /[0-9]/.test(it.textContent))"
     )
@@ -226,7 +227,7 @@ def test_a_second_run_is_added_and_hidden(page: Page, finished: Path) -> None:
     # the browser's own console line about status 400 is the one that was asked for
     assert all("400" in each for each in page.complaints())
     page.js("document.querySelectorAll('.runs .close button')[1].click()")
-    page.wait("document.querySelectorAll('.timeline').length === 1")
+    page.wait("document.querySelectorAll('.runs tbody tr').length === 1")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -267,6 +268,87 @@ def test_everything_is_reached_by_the_keyboard(page: Page) -> None:
         ".map((it) => it.outerHTML.slice(0, 90))"
     )
     assert nameless == []
+
+
+def ended(folder: Path, *names: str, **config: Any) -> Path:
+    """A folder with finished runs of two edges; the target is 0.6, reached at 3 s."""
+    for name in names:
+        run = small_run.write(folder / name, config)
+        small_run.go_on(run)
+        small_run.end(run)
+    return folder
+
+
+def test_one_screen_has_the_answer(chromium: Page, tmp_path: Path) -> None:
+    folder = ended(tmp_path / "small", "fedavg", "fedbuff")
+    fedbuff = folder / "fedbuff" / "metrics.csv"
+    fedbuff.write_text(fedbuff.read_text().replace("1,3.0,0.2", "1,2.5,0.2"))
+    summary = orjson.loads((folder / "fedavg" / "summary.json").read_bytes())
+    summary["fidelity"] = {"verdict": "strained", "reasons": ["7 of 39 transfers late"]}
+    (folder / "fedavg" / "summary.json").write_bytes(orjson.dumps(summary | {"clock": "wall"}))
+    with opened(chromium, folder) as page:
+        assert page.text("#title") == "small"
+        assert page.text("#setup").startswith("2 edges \N{MIDDLE DOT} 1 Mbit/s up, 2 Mbit/s down")
+        page.wait("document.querySelectorAll('.best').length === 3")  # fewest bytes: both
+        assert page.texts("td.reached > span") == ["3.00 s", "2.50 s"]
+        assert page.texts("td.sent > span") == ["375 kB", "375 kB"]
+        assert page.texts("td.reached.best > span") == ["2.50 s"]
+        assert page.texts("td.verdict > span") == ["strained", "faithful"]
+        assert "fedavg is strained: 7 of 39 transfers late" in page.text("#caveats")
+        assert page.texts("td.state small") == ["version limit, 5.0 s"] * 2
+        screen = page.js(
+            "const plots = document.querySelectorAll(':is(#curves, #links, #stale) .u-over');"
+            "const boxes = [...plots].map((it) => it.getBoundingClientRect().bottom);"
+            "return [document.getElementById('curves').getBoundingClientRect().bottom, ...boxes]"
+        )
+        assert screen[0] < 900
+        assert screen[1::2] == screen[2::2], "the axes of neighbours lie on one line"
+
+
+def test_an_ended_run_neither_trains_nor_pauses(chromium: Page, tmp_path: Path) -> None:
+    with opened(chromium, ended(tmp_path / "small", "fedavg")) as page:
+        assert set(states(page).values()) == {""}
+        assert page.text(".tl-counts") == "2 edges"
+        assert page.js("return document.getElementById('pause').hidden") is True
+        page.press(" ")
+        assert page.text("#behind") == ""
+
+
+def test_a_capacity_far_above_the_use_leaves_the_use_its_scale(
+    chromium: Page, tmp_path: Path
+) -> None:
+    """The edges use at most 1 of 2 Mbit/s down; with links of 100 Mbit/s that is 0.5 %."""
+    links = {"up_mbit_s": 1.0, "down_mbit_s": 100.0}
+    legend = "#links .chart:nth-child({}) .entry"
+    with opened(chromium, ended(tmp_path / "small", "fedavg", links=links)) as page:
+        page.wait("document.querySelector('#links .legend b').textContent.includes('%')")
+        assert len(page.texts(legend.format(2))) == 1
+        assert "capacity 200 Mbit/s" in page.text("#links .chart:nth-child(2) .name")
+        page.click("#link-tools input")
+        page.wait("document.querySelectorAll('#links .chart:nth-child(2) .entry').length === 2")
+
+
+def test_groups_of_edges_are_seen(chromium: Page, tmp_path: Path) -> None:
+    groups = [{"name": "lte", "count": 1}, {"name": "dsl", "count": 1}]
+    with opened(chromium, ended(tmp_path / "small", "fedavg", groups=groups)) as page:
+        page.wait("document.querySelectorAll('.uses tbody tr').length === 3")
+        assert page.texts(".uses tbody th") == ["fedavg", "lte, 1 edge", "dsl, 1 edge"]
+        assert page.texts(".tl-edge:not([hidden]) .of") == ["lte", "dsl"]
+        page.click(".uses .group-row + .group-row button")
+        page.wait("document.querySelectorAll('.tl-edge:not([hidden])').length === 1")
+        assert page.text(".tl-edge:not([hidden]) .who") == "b"
+
+
+def test_many_runs(chromium: Page, tmp_path: Path) -> None:
+    names = [f"run{number:02d}" for number in range(14)]
+    with opened(chromium, ended(tmp_path / "small", *names)) as page:
+        page.wait("document.querySelectorAll('.runs tbody tr').length === 12")
+        assert page.text("#too-many").startswith("12 of 14 runs are shown")
+        looks = page.js(
+            "return [...document.querySelectorAll('.runs .key line')].map((it) =>"
+            " it.getAttribute('stroke') + it.getAttribute('stroke-dasharray'))"
+        )
+        assert len(set(looks)) == 12
 
 
 HOUR_OF_100_EDGES = """

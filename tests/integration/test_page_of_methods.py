@@ -1,4 +1,4 @@
-"""The live page in a real browser: parts of single methods, older times, a command's own page."""
+"""The live page in a real browser: parts of some strategies, older times, a command's own page."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_slots_of_a_tdma_channel(chromium: Page, tmp_path: Path) -> None:
         assert page.colours(".slots-map") > 4
 
 
-def test_learned_weights_and_merge_points(chromium: Page, tmp_path: Path) -> None:
+def test_reported_numbers_and_requests_for_fresher_models(chromium: Page, tmp_path: Path) -> None:
     run = small_run.write(tmp_path / "runs" / "small" / "fedasmu")
     update = small_run.arrived(3.0, "a", 0, 0, 0)
     update["numbers"] |= MERGED
@@ -60,17 +60,17 @@ def test_learned_weights_and_merge_points(chromium: Page, tmp_path: Path) -> Non
     request |= {"base_version": 0, "step": 1, "until_ns": 0, "decisions": [answer]}
     small_run.add_events(run, [request, update])
     with opened(chromium, run) as page:
-        page.wait("document.getElementById('learned').checkVisibility()")
-        page.wait("document.querySelector('#learned select').options.length >= 2")
-        options = page.texts("#learned select option")
+        page.wait("document.getElementById('reported').checkVisibility()")
+        page.wait("document.querySelector('#reported select').options.length >= 2")
+        options = page.texts("#reported select option")
         assert [option.split(",")[0] for option in options] == ["alpha", "beta"]
-        assert "alpha" in page.js("return document.querySelector('#learned select').value")
-        assert "1 merged" in page.text("#learned .bars .title")
+        assert "alpha" in page.js("return document.querySelector('#reported select').value")
+        assert page.text("#reported .note") == "fedasmu: 1 merged; asked after epoch 2.0 on average"
         page.js(
-            "const it = document.querySelector('#learned select'); it.value = 'beta';"
+            "const it = document.querySelector('#reported select'); it.value = 'beta';"
             "it.dispatchEvent(new Event('change'))"
         )
-        page.wait("document.querySelector('#learned .legend b').textContent === '0.25'")
+        page.wait("document.querySelector('#reported .legend b').textContent === '0.25'")
 
 
 def test_a_killed_run_is_shown_as_far_as_it_got(chromium: Page, tmp_path: Path) -> None:
@@ -118,10 +118,10 @@ run.take({run: "r9", full: true, now_s: 100, edges: ["a"], slices_from: 50,
 const view = new View();
 view.setEnd(100);
 const asked = [];
-const line = new Timeline(run, view, {show() {}, hide() {}},
+const line = new Timeline(view, {show() {}, hide() {}},
   (of, from, to) => asked.push([of.id, from, to]));
 document.querySelector("main").prepend(line.root);
-line.order();
+line.show(run);
 const used = () => {
   const copy = document.createElement("canvas");
   [copy.width, copy.height] = [line.canvas.width, line.canvas.height];

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -10,7 +11,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from paths import CONFIGS, ROOT
+from paths import CONFIGS, EXAMPLES, ROOT
+
+from edgefl.plugins.launch.wheels import SOURCES
 
 pytestmark = [pytest.mark.processes, pytest.mark.rest]
 
@@ -31,7 +34,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist and the wheel built from it."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
-    for name in ("pyproject.toml", "README.md", "LICENSE", "edgefl", "emulator", "configs"):
+    for name in SOURCES:
         (source / name).symlink_to(ROOT / name)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, source, cwd=source)
     return out
@@ -59,6 +62,7 @@ def test_both_distributions_are_whole(built: Path) -> None:
     wheel, sdist = next(built.glob("*.whl")), next(built.glob("*.tar.gz"))
     run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=built)
     packed = set(zipfile.ZipFile(wheel).namelist())
+    assert {"edgefl_testbed.py", "edgefl/py.typed", "emulator/py.typed"} <= packed
     for tree in ("edgefl", "emulator"):
         for file in (ROOT / tree).rglob("*.py"):
             assert file.relative_to(ROOT).as_posix() in packed
@@ -76,11 +80,12 @@ def test_the_quickstart_runs_from_the_wheel(environment: Path, tmp_path: Path) -
         assert Path(file).is_relative_to(environment)
     plugins = (
         "from importlib.metadata import distribution as d;"
-        "print(*[n.name for n in d('edgefl').entry_points])"
+        "print(*[n.name for n in d('edgefl-testbed').entry_points])"
     )
     names = run(environment / "bin" / "python", "-c", plugins, cwd=tmp_path).split()
     assert {"emulator", "launch", "perfetto", "live"} <= {*names}
     assert "launch" in run(environment / "bin" / "edgefl", "--help", cwd=tmp_path)
+    assert "launch" in run(environment / "bin" / "python", "-m", "edgefl", "--help", cwd=tmp_path)
     assert "TDMA" in run(environment / "bin" / "emulator", "--help", cwd=tmp_path)
     said = run(
         environment / "bin" / "edgefl",
@@ -96,3 +101,13 @@ def test_the_quickstart_runs_from_the_wheel(environment: Path, tmp_path: Path) -
     for strategy in ("fedavg", "fedasync", "fedbuff"):
         assert (results / strategy / "model.safetensors").exists()
         assert (results / strategy / "summary.json").exists()
+
+
+def test_a_users_file_passes_strict_mypy(environment: Path, tmp_path: Path) -> None:
+    shutil.copy(EXAMPLES / "typed.py", tmp_path)
+    mypy = (sys.executable, "-m", "mypy", "--strict", "--python-executable")
+    cache = ("--cache-dir", tmp_path / "cache")
+    assert "Success" in run(*mypy, environment / "bin" / "python", *cache, "typed.py", cwd=tmp_path)
+    (tmp_path / "wrong.py").write_text("import edgefl.api\n\nedgefl.api.weighted_sum(1, 2)\n")
+    with pytest.raises(AssertionError, match=r'Argument 1 to "weighted_sum"'):
+        run(*mypy, environment / "bin" / "python", *cache, "wrong.py", cwd=tmp_path)

@@ -21,7 +21,7 @@ case "$*" in
     *) exec {sys.executable} -I -S "$@" ;;
 esac
 """
-WHEEL = "edgefl-0.1.0-py3-none-any.whl"
+WHEEL = "edgefl_testbed-0.1.0-py3-none-any.whl"
 NOTE_WHEEL = f"""    "-m pip wheel "*) touch "${{0%/bin/*}}/tmp/{WHEEL}" ;;
     "-m pip "*)"""
 
@@ -40,6 +40,7 @@ class FakePi(FakeMachine):
         for name in ("edgefl", "emulator", "configs"):
             (self.root / name).mkdir()
             (self.root / name / "some.py").write_text("a = 1\n")
+        (self.root / "edgefl_testbed.py").touch()
         for name in ("README.md", "LICENSE"):
             (self.root / name).touch()
 
@@ -142,7 +143,7 @@ def test_x86_is_refused(tmp_path: Path) -> None:
         (["--venv"], "--venv: expected a value"),
         (["--venv", "--check"], "--venv: expected a value"),
         (["--wheels", "nowhere"], "--wheels nowhere: no such folder"),
-        (["--wheels", "scripts"], "scripts: no file edgefl-*.whl there"),
+        (["--wheels", "scripts"], "scripts: no file edgefl_testbed-*.whl there"),
         (["--keys", "scripts"], "--keys scripts: no coordinator.key there"),
         (["--extras", "a b"], "--extras a b: expected names"),
     ],

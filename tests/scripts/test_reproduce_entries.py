@@ -174,6 +174,12 @@ def test_the_pages_are_those_of_the_result_files(
 
 
 @pytest.mark.rest
+def test_the_strategies_reference_has_the_results_of_the_result_files() -> None:
+    reference = (RESULTS.parent / "reference" / "strategies.md").read_text()
+    assert pages.with_boxes(Book(ENTRIES, RESULTS / "data"), reference) == reference
+
+
+@pytest.mark.rest
 def test_the_figures_are_those_of_the_result_files(tmp_path: Path) -> None:
     pages.write(results_folder(tmp_path), ENTRIES)
     made, stored = (folder / "figures" for folder in (tmp_path, RESULTS))

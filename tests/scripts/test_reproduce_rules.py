@@ -295,6 +295,9 @@ def test_several_findings() -> None:
     assert one_of(fails, holds, missing) is Verdict.holds and one_of(fails, fails) is Verdict.fails
     assert one_of(fails, unknown) is Verdict.unknown and one_of(fails, missing) is Verdict.missing
     assert rules.every({"a": holds, "b": fails}).why == "a: holds. b: does not hold."
+    numbers = {name: Finding(f"+{place}", Verdict.fails) for place, name in enumerate("pqrst")}
+    ours = rules.every({"a": Finding("+9", Verdict.holds), **numbers}).ours
+    assert ours == "p +0; q +1; r +2; and 2 more", "of those that decide"
     assert rules.fact(True, "3 = 3").verdict is Verdict.holds
 
 

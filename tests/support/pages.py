@@ -15,7 +15,11 @@ GENERATED = ROOT / "docs" / "reference" / "generated"
 WALKED = ROOT / "docs" / "tutorials" / "two-pis-and-a-laptop.md"
 PAGES = [
     ROOT / "README.md",
-    *sorted(path for path in (ROOT / "docs").rglob("*.md") if GENERATED not in path.parents),
+    *sorted(
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if GENERATED not in path.parents and "_build" not in path.parts
+    ),
 ]
 
 

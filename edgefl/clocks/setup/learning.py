@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
-from edgefl.catalog import find, load_dotted, own_code
+from edgefl.catalog import called, find, load_dotted, own_code
 from edgefl.clocks.setup.devices import (
     DeviceMaker,
     devices,
@@ -177,7 +177,7 @@ def named_task(
         import torch
 
         with own_code(experiment.model.name, build):
-            built = build(values, had.dataset.shape, had.dataset.classes)
+            built = called(build, values, had.dataset.shape, had.dataset.classes)
         if not isinstance(built, torch.nn.Module):
             raise UserError(
                 f"model {experiment.model.name!r} returned {type(built).__name__}, expected"

@@ -28,7 +28,7 @@ from msgspec import convert, to_builtins
 from msgspec.structs import replace
 
 from edgefl import __version__
-from edgefl.catalog import source_of
+from edgefl.catalog import MAIN, main_file, source_of
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.network import with_patterns
@@ -105,14 +105,18 @@ def digests(experiment: Experiment, base: Path) -> dict[str, str]:
     """Return a digest of each file of the user's code, and of each trace, by its name.
 
     "" if there is no such file now. Files that the code imports are not followed; of a task of a
-    plug-in's kind, such as a Flower app, all its files count.
+    plug-in's kind, such as a Flower app, all its files count. A script that runs experiments itself
+    has none: it changes from run to run.
     """
     files: dict[str, Path | None] = {}
     of_kinds: dict[str, str] = {}
     for name in (*own_names(experiment), *server_code(experiment)):
         kind = kind_of(name)
+        place = name.rpartition(":")[0]
         if kind is None:
-            files[name.rpartition(":")[0]] = source_of(name, base)
+            source = source_of(name, base)
+            if place != MAIN and (source is None or source != main_file()):
+                files[place] = source
         else:
             of_kinds[name] = kind.digest(name, (base, Path.cwd()))
     for name in (*traces(experiment), *availability_file(experiment)):
@@ -677,7 +681,7 @@ def _check_kept(run: RunPart) -> None:
 # ---------------------------------------------------------------------- what must be the same
 def _check_digests(folder: Path, experiment: Experiment, origin: Origin) -> None:
     now = digests(experiment, origin.base)
-    changed = [name for name, digest in now.items() if origin.digests.get(name) != digest]
+    changed = [name for name, digest in now.items() if origin.digests.get(name, digest) != digest]
     if changed:
         gone = [name for name in changed if not now[name]]
         what = f"{listed(gone)} is missing" if gone else f"{listed(changed)} has changed"

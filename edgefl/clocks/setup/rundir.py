@@ -51,6 +51,7 @@ from edgefl.results.read import read_csv
 from edgefl.results.run_files import read_config
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.vectors import Layout, aligned_copy
+from edgefl_testbed import NAME
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from edgefl.record.replay import Replay
 
 # Regular expressions, like those that follow.
-AT_THE_END = (re.escape(files.SUMMARY), re.escape(files.MODEL))
+AT_THE_END = tuple(map(re.escape, (files.SUMMARY, files.MODEL, files.LAYOUT)))
 JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
 CHECKPOINT = rf"{files.CHECKPOINTS}/checkpoint-\d+\.(json|safetensors)(\.part)?"
 TABLES = "|".join(path.partition(".")[0] for path in (files.EVENTS, *TABLE_COLUMNS))
@@ -305,6 +306,8 @@ class OpenRun:
         book = self.coordinator.record.energy
         durable = clock == "wall" and self.experiment.record.durability == "power"
         self.record.close(self.coordinator.weights, durable)
+        layout = orjson.dumps(self.coordinator.strategy.layout.to_json())
+        write_whole(self.directory / files.LAYOUT, layout, self.disk, durable)
         summary = write_summary(
             self.directory,
             head,
@@ -526,8 +529,9 @@ def git_commit(folder: Path = Path(__file__).parent) -> str:
         ]
     except (OSError, ValueError, KeyError, TypeError):
         name = ""
-    ours = name == "edgefl"
-    return (ours and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")) or "unknown"
+    return (
+        name == NAME and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
+    ) or "unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str:
@@ -554,8 +558,10 @@ def externals(run: OpenRun) -> dict[str, object]:
     return found if limits is None else {**found, "limits": limits}
 
 
-def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Replay:
-    """Replay the run.
+def replay_run(
+    run: Path, say: Callable[[str], None] = lambda line: None, until: int | None = None
+) -> Replay:
+    """Replay the run, or its part before the version after ``until``.
 
     ``say`` gets a line if the end of its journal is torn. UserError if a file is missing, a
     decision differs, or the last weights differ from model.safetensors.
@@ -580,15 +586,14 @@ def replay_run(run: Path, say: Callable[[str], None] = lambda line: None) -> Rep
     base = Path(facts["base"]) if "base" in facts else None
     packed = packing(experiment, experiment.strategies.index(entry), layout, base)
     made = strategy(experiment, entry, base, weights, layout)
-    result = (
-        replay(journal, made, say)
-        if packed is None
-        else replay(journal, made, say, packed.received)
-    )
+    received = {} if packed is None else {"received": packed.received}
+    result = replay(journal, made, say, until=until, **received)
     assert result.weights is not None
     kept = run / "model.safetensors"
-    if kept.exists() and not np.array_equal(
-        _weights(kept).view(np.uint32), result.weights.view(np.uint32)
+    if (
+        until is None
+        and kept.exists()
+        and not np.array_equal(_weights(kept).view(np.uint32), result.weights.view(np.uint32))
     ):
         raise UserError(f"{kept}: the replay ends with other weights")
     return result

@@ -51,6 +51,10 @@ from emulator.links.network import Transfer
 from emulator.units import FOREVER
 
 
+class EndRun(Exception):
+    """Raised by ``progress``: the run ends now, for this reason."""
+
+
 class DeferredEdges:
     """The edges of the strategy at ``index``: their training is only described.
 
@@ -126,7 +130,7 @@ class VirtualHost:
     def run(self, progress: Callable[[int], None] | None = None) -> None:
         """Run from the joining of edges to the end.
 
-        ``progress(now)`` is called after each step. Ctrl-C stops the run cleanly.
+        ``progress(now)`` is called after each step. Ctrl-C and EndRun stop the run cleanly.
         """
         self._play(self._begin, progress)
 
@@ -141,11 +145,11 @@ class VirtualHost:
                 self._step()
                 if progress is not None:
                     progress(self.clock.now())
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, EndRun) as end:
             for job in self._training.values():
                 self.pool.drop(job.run)
-            self._finish("interrupted")
-        self._record(wait=True)
+            self._finish(str(end) if isinstance(end, EndRun) else "interrupted")
+        self.record(wait=True)
 
     def _begin(self) -> None:
         self._do(COORDINATOR, self.coordinator.start(dict(self.edges.learned.samples), 0), 0)
@@ -188,7 +192,7 @@ class VirtualHost:
             self._happen(now)
         play_moment(now, self._next_due, self._happen, self._ring)
         if self._evaluations:
-            self._record(wait=False)
+            self.record(wait=False)
 
     @property
     def ends_next(self) -> bool:
@@ -443,7 +447,7 @@ class VirtualHost:
         while self._evaluations and self._evaluations[0].version <= version:
             self._record_next()
 
-    def _record(self, wait: bool) -> None:
+    def record(self, wait: bool) -> None:
         """Record finished evaluations in the order of their requests. ``wait``: all of them."""
         while self._evaluations and (wait or self.pool.ready(self._evaluations[0])):
             self._record_next()

@@ -22,16 +22,17 @@ from edgefl.clocks.setup.network import latencies, network
 from edgefl.clocks.setup.plan import fidelity, options, refuse_native
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, lengthenings
-from edgefl.clocks.virtual.host import DeferredEdges, VirtualHost
+from edgefl.clocks.virtual.host import DeferredEdges, EndRun, VirtualHost
 from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.config.faults import revives, schedule
 from edgefl.disk import Disk, OwnDisk, PatientDisk
 from edgefl.errors import UserError
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange, Flow
-from edgefl.record.files import CHECKPOINTS
+from edgefl.record.files import CHECKPOINTS, METRICS
 from edgefl.record.tables import lost_rows
 from edgefl.results.run_files import title
+from edgefl.results.summary import INTERRUPTED
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.streams import Streams
 from emulator.fidelity import Fidelity
@@ -182,6 +183,7 @@ class SavedRun:
 
 
 Progress = Callable[[int, OpenRun], None]
+Scored = Callable[[], str | None]
 Play = Callable[[Callable[[int], None]], None]  # gets what is called after each step
 
 
@@ -273,12 +275,15 @@ def run_virtual(
     pool: Engine | None = None,
     resume: bool = False,
     saving: Saving | None = None,
+    scored: Scored | None = None,
 ) -> dict[str, Any]:
     """Run strategy ``index``, and return the summary.
 
     ``progress(now_ns, run)`` is called after every step. ``pool`` None: train in this process.
     ``resume``: go on with the run in ``directory`` at its newest checkpoint; it begins anew if it
-    has none. ``saving``: when checkpoints are written.
+    has none. ``saving``: when checkpoints are written. ``scored()`` is called when metrics.csv has
+    new rows; the run ends for the reason that it returns. With it, each step waits for the
+    evaluations, so that the end does not depend on the workers.
     """
     experiment, pool = learned.experiment, pool or InProcessEngine(learned)
     refuse_native(experiment)
@@ -296,14 +301,28 @@ def run_virtual(
     room = WaitForRoom(say, time.monotonic, time.sleep, lambda: interrupt.asked)
     disk = PatientDisk(OwnDisk(), room)
     run, host, play = _opened(learned, index, saved, pool, links, book, disk)
+    size = 0  # of metrics.csv when ``scored`` was called
+
+    def end_by_scores() -> str | None:
+        nonlocal size
+        before, size = size, run.record.size_of(METRICS)
+        if scored is None or size == before:
+            return None
+        run.record.flush()
+        return scored()
 
     def after_step(now: int) -> None:
         run.flush_now_and_then()
         if progress is not None:
             progress(now, run)
-        if interrupt.asked:
+        if scored is not None:
+            host.record(wait=True)
+        reason = end_by_scores()
+        if interrupt.asked or reason == INTERRUPTED:
             saved.save(host)
             raise KeyboardInterrupt
+        if reason is not None:
+            raise EndRun(reason)
         saved.now_and_then(host)
 
     try:
@@ -311,6 +330,7 @@ def run_virtual(
         gc.freeze()
         with interrupt:
             play(after_step)
+        end_by_scores()  # of the last model; what it returns comes too late
     finally:
         gc.unfreeze()
         pool.clear()  # tasks that are not done at the end

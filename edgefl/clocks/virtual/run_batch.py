@@ -26,9 +26,11 @@ from edgefl.clocks.process_messages import (
     BugFound,
     FirstStep,
     LastingLine,
+    NewScores,
     ProgressLine,
     RunEnded,
     RunRefused,
+    ScoresSeen,
 )
 from edgefl.clocks.processes import fork
 from edgefl.clocks.setup.learning import Learning
@@ -46,6 +48,21 @@ POLL_S = 0.25
 class LineReport(Protocol):
     def __call__(self, line: str, lasting: bool = False) -> None:
         """Show a line of progress, or one that stays."""
+
+
+class _Report:
+    """What a job tells the parent."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def __call__(self, line: str, lasting: bool = False) -> None:
+        self._channel.send(LastingLine(line) if lasting else ProgressLine(line))
+
+    def scored(self) -> str | None:
+        """Tell that metrics.csv has new rows; return why the run ends now, if it does."""
+        self._channel.send(NewScores())
+        return str(reason) if (reason := self._channel.receive().reason) else None
 
 
 @dataclass(slots=True)
@@ -71,7 +88,8 @@ class ParallelRuns:
     ``work(job, report, begun)`` runs in the fork and returns a summary. It calls ``report`` with
     lines for the user, and ``begun()`` after its first step: from then on the job cannot be
     refused. The parent calls ``heard(job, line, lasting)`` for each line and ``ended(job,
-    summary)`` at the end (None: the job died).
+    summary)`` at the end (None: the job died). ``scored(job)``: see ``run_virtual``; a job calls it
+    as ``report.scored()``. For the reason "interrupted" all jobs end.
     """
 
     def __init__(
@@ -80,9 +98,11 @@ class ParallelRuns:
         work: Callable[[int, LineReport, Callable[[], None]], dict[str, Any]],
         heard: Callable[[int, str, bool], None],
         ended: Callable[[int, dict[str, Any] | None], None],
+        scored: Callable[[int], str | None] = lambda job: None,
     ) -> None:
         self.workers, self.work, self.heard, self.ended = workers, work, heard, ended
-        self.outcome = RunsOutcome()
+        self.outcome, self.scored = RunsOutcome(), scored
+        self._stopping = False  # ``scored`` has ended all jobs
         self._waiting: deque[int] = deque()
         self._running: dict[Channel, tuple[int, int]] = {}  # -> pid, job
         self._begun: set[int] = set()
@@ -106,13 +126,14 @@ class ParallelRuns:
         try:
             with DelayedInterrupt() as interrupt:
                 while self._waiting or self._running:
-                    if interrupt.asked or self._refused:
+                    stopping = interrupt.asked or self._stopping
+                    if stopping or self._refused:
                         self._waiting.clear()
-                        self._end_in_order(all_of_them=interrupt.asked)
+                        self._end_in_order(all_of_them=stopping)
                     while self._waiting and len(self._running) < self.workers:
                         self._fork(self._waiting.popleft())
                     self._hear()
-                self.outcome.interrupted = interrupt.asked
+                self.outcome.interrupted = interrupt.asked or self._stopping
         finally:
             for pid, _ in self._running.values():
                 _signal(pid, signal.SIGKILL)
@@ -164,11 +185,8 @@ class ParallelRuns:
                 told = True
                 channel.send(FirstStep())
 
-        def report(line: str, lasting: bool = False) -> None:
-            channel.send(LastingLine(line) if lasting else ProgressLine(line))
-
         try:
-            summary = self.work(job, report, begun)
+            summary = self.work(job, _Report(channel), begun)
             channel.send(RunEnded(summary))
         except (UserError, BadValue) as error:
             channel.send(RunRefused(str(error)))
@@ -190,7 +208,7 @@ class ParallelRuns:
                 ):  # otherwise it was asked to end, perhaps while it reported a refusal
                     self._died(job, status)
                 continue
-            self._take(self._running[channel][1], message)
+            self._take(self._running[channel][1], message, channel)
 
     def _died(self, job: int, status: int) -> None:
         self.outcome.died[job] = status
@@ -198,10 +216,17 @@ class ParallelRuns:
         if status > 0:  # a bug, not a signal: the other jobs are likely to have it, too
             self._waiting.clear()
 
-    def _take(self, job: int, message: Any) -> None:
+    def _take(self, job: int, message: Any, channel: Channel) -> None:
         match message:
             case FirstStep():
                 self._begun.add(job)
+            case NewScores():
+                reason = self.scored(job)
+                if reason == INTERRUPTED:
+                    self._stopping = True
+                    self._told.add(job)
+                with suppress(BrokenPipeError):  # it has died meanwhile
+                    channel.send(ScoresSeen(reason))
             case ProgressLine() | LastingLine():
                 self.heard(job, message.line, isinstance(message, LastingLine))
             case RunRefused():
@@ -245,6 +270,10 @@ class Lines(Protocol):
         """End the progress of the run ``name`` with a line that stays."""
         ...
 
+    def died(self, text: str) -> None:
+        """Tell that a run has died."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class BatchRun:
@@ -268,7 +297,8 @@ class BatchRun:
 class RunBatch:
     """Does all ``runs``, or those until a Ctrl-C.
 
-    ``begin`` is called once, when no check of all runs together can fail any more. After ``run``,
+    ``begin`` is called once, when no check of all runs together can fail any more. ``scored`` gets
+    the directory of a run whose metrics.csv has new rows, see ``run_virtual``. After ``run``,
     ``interrupted`` says whether a Ctrl-C ended it.
     """
 
@@ -278,8 +308,10 @@ class RunBatch:
         power: Power,
         lines: Lines,
         begin: Callable[[], None] = lambda: None,
+        scored: Callable[[Path], str | None] | None = None,
     ) -> None:
         self.runs, self.power, self.lines, self.begin = runs, power, lines, begin
+        self.scored = scored
         self.interrupted = False
 
     def run(self) -> bool:
@@ -317,7 +349,7 @@ class RunBatch:
 
             saving = Saving(say=partial(report, lasting=True))
             given = (run.learned(), run.index, run.directory, after_step, None, run.resume, saving)
-            return run_virtual(*given)
+            return run_virtual(*given, None if self.scored is None else report.scored)
 
         def heard(number: int, line: str, lasting: bool) -> None:
             busy = f"{parallel.busy} of {parallel.workers} workers busy"
@@ -331,13 +363,16 @@ class RunBatch:
             self.lines.end(name, f"{name}: died" if summary is None else one_line(summary, name))
 
         self.begin()
-        parallel = ParallelRuns(self.power.workers, work, heard, ended)
+
+        def scored(number: int) -> str | None:
+            return None if self.scored is None else self.scored(runs[number].directory)
+
+        parallel = ParallelRuns(self.power.workers, work, heard, ended, scored)
         outcome = parallel.run(len(runs))
         for number, status in outcome.died.items():
             lies = f"its files are in {runs[number].directory}"
             blamed = f": {outcome.blamed[number]}" if number in outcome.blamed else ""
-            told = f"{runs[number].name} died (exit status {status}); {lies}{blamed}"
-            print(f"edgefl: {told}", file=sys.stderr)
+            self.lines.died(f"{runs[number].name} died (exit status {status}); {lies}{blamed}")
         self.interrupted = outcome.interrupted
         bug = any(status > 0 for status in outcome.died.values())
         left = [
@@ -346,7 +381,7 @@ class RunBatch:
             if number not in outcome.done and number not in outcome.died
         ]
         if bug and left:
-            print(f"edgefl: not run because of this: {', '.join(left)}", file=sys.stderr)
+            self.lines.died(f"not run because of this: {', '.join(left)}")
         return not outcome.died, not (bug or outcome.interrupted)
 
     # ------------------------------------------------------------------ all workers for one run
@@ -375,7 +410,8 @@ class RunBatch:
             tick = self.lines.ticker(run.experiment.stop, partial(self.lines.show, run.name), pool)
             saving = Saving(say=self.lines.say)
             given = (learned, run.index, run.directory, tick, pool, run.resume, saving)
-            summary = run_virtual(*given)
+            scored = None if self.scored is None else partial(self.scored, run.directory)
+            summary = run_virtual(*given, scored)
             self.lines.end(run.name, one_line(summary, run.name))
             self.interrupted = summary["finished"] == INTERRUPTED
             if self.interrupted:

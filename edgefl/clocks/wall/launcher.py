@@ -45,21 +45,13 @@ from edgefl.clocks.setup.rundir import remove_run
 from edgefl.clocks.wall.speed_check import auto_speed, too_fast
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
-from edgefl.errors import UserError
+from edgefl.errors import ProcessDied, UserError
 from edgefl.record.files import SUMMARY
 from edgefl.results.run_files import title
 from edgefl.results.summary import one_line
 
 POLL_S = 0.25
 DATA_FILES = ("vocabulary.txt", "edges.csv")  # the warm parent may have written them to scratch
-
-
-class ProcessDied(Exception):
-    """A process that the run needs was killed, or a ``bug`` ended it, which it has printed."""
-
-    def __init__(self, message: str, bug: bool = False) -> None:
-        super().__init__(message)
-        self.bug = bug
 
 
 def stop(control: Channel, reason: str) -> None:
@@ -178,11 +170,12 @@ class WallRun:
         # strategy -> why this host cannot keep up, from the check before the run
         self.strains: dict[str, str] = {}
 
-    def run(self, watch: Callable[[int, Path, int], None]) -> list[dict[str, Any]]:
+    def run(self, watch: Callable[[int, Path, int], str | None]) -> list[dict[str, Any]]:
         """Run all strategies and return their summaries, in order.
 
         ``watch(index, directory, port)`` is called every POLL_S seconds while strategy ``index``
-        runs. UserError if a run cannot begin, Interrupted if the user has ended it.
+        runs, which ends for the reason that it returns, if it returns one. UserError if a run
+        cannot begin, Interrupted if the user has ended it.
         """
         kinds = {entry.kind for entry in self.experiment.faults} & {*PROCESS_KINDS}
         if kinds and not self.options.fleet and self.options.remote is None:
@@ -300,7 +293,7 @@ class WallRun:
             self.say(line)
 
     def _run_strategy(
-        self, index: int, data_digest: str, watch: Callable[..., None]
+        self, index: int, data_digest: str, watch: Callable[..., str | None]
     ) -> dict[str, Any]:
         assert self.processes is not None
         self.exits.clear()
@@ -414,7 +407,7 @@ class WallRun:
         control: Channel,
         process: subprocess.Popen[bytes],
         index: int,
-        watch: Callable[[], None],
+        watch: Callable[[], str | None],
     ) -> dict[str, Any]:
         """Watch a strategy's run until it ends, and return its summary."""
         stopping = self.interrupted
@@ -436,7 +429,10 @@ class WallRun:
                     stop(control, "no edge left")
                 if failed is None:
                     try:
-                        watch()
+                        reason = watch()
+                        if reason is not None and not stopping:
+                            stopping = True
+                            stop(control, reason)
                     except OSError as error:  # the output cannot be written: first stop cleanly
                         failed = error
                         if not stopping:

@@ -23,6 +23,7 @@ import numpy as np
 from edgefl.errors import UserError, nearest, needs, own_place
 from edgefl.plugins.flower.app_folder import AppFolder, Setting
 from edgefl.vectors import Layout, LayoutEntry, aligned
+from edgefl_testbed import install_command
 
 VERSION = "1.42"  # of flwr: other versions have other names inside
 RUN_ID, SERVER_NODE, TASK_ID = 1, 1, 1  # of every message: an app sees one run
@@ -128,7 +129,7 @@ def check_version() -> None:
         found = "unknown"
     if not f"{found}.".startswith(f"{VERSION}."):
         raise UserError(
-            f"a Flower app needs flwr {VERSION}, found {found}: pip install 'flwr=={VERSION}.*'"
+            f"a Flower app needs flwr {VERSION}, found {found}: {install_command('flower')}"
         )
 
 

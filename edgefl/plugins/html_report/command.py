@@ -8,11 +8,8 @@ from typing import Annotated
 import typer
 
 from edgefl.commands import show
-from edgefl.commands.look import Baseline, Target, check_target
+from edgefl.commands.look import Baseline, Target
 from edgefl.commands.options import OverwriteFiles, Runs, kept_aside
-from edgefl.errors import UserError
-
-SUFFIXES = (".html", ".htm")
 
 
 def report(
@@ -25,13 +22,10 @@ def report(
     overwrite: OverwriteFiles = False,
 ) -> None:
     """Write one HTML file about runs that opens without a server: tables, figures, verdicts."""
-    check_target(target)
-    if out.suffix not in SUFFIXES or out.is_dir():
-        raise UserError(f"--out {out}: expected a file that ends in .html")
-
-    from edgefl.plugins.html_report.document import write
+    from edgefl.plugins.html_report.document import check, write
     from edgefl.results.compare import Question
 
+    check(out)
     with kept_aside([out], overwrite):
         write(runs, out, Question(baseline, target=target))
     size = out.stat().st_size / 1e6

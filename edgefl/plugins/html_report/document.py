@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +33,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
+SUFFIXES = (".html", ".htm")
 WIDTH = 1000  # characters: enough for all columns of the comparison
 OWN = Question()  # no baseline, and the target of the runs
-NO_FIGURES = "No figures: matplotlib was not installed (pip install 'edgefl[lab]')."
+FIRST = "accuracy"  # the figure next to the results
+NO_FIGURES = "No figures: matplotlib was not installed."
+
+
+def check(out: Path) -> None:
+    """Raise UserError unless a report can have this name."""
+    if out.suffix not in SUFFIXES or out.is_dir():
+        raise UserError(f"--out {out}: expected a file that ends in .html")
 
 
 def write(paths: Sequence[Path], out: Path, question: Question = OWN) -> None:
@@ -80,9 +87,12 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
         "version": __version__,
         "css": Markup((HERE / "document.css").read_text(encoding="utf-8")),
         "verdicts": tuple(tables.COLOURS),
+        "what": sections.what(runs),
+        "results": sections.results(found, files),
         "glance": sections.glance(found),
         "tables": _tables(found, paths),
-        "figures": drawn,
+        "first": [figure for figure in drawn if figure["kind"] == FIRST],
+        "figures": [figure for figure in drawn if figure["kind"] != FIRST],
         "no_figures": no_figures,
         "strategies": sections.strategies(runs),
         "setups": _setups(runs),
@@ -103,8 +113,7 @@ def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
     """Return the tables of ``edgefl compare``."""
     shown = [of_terminal(tables.table(found.rows, WIDTH))]
     if found.is_more_than_rows:
-        over_seeds = of_terminal(tables.over_seeds(found))
-        shown.append(replace(over_seeds, notes=tuple(tables.notes(found))))
+        shown.append(of_terminal(tables.over_seeds(found)))
     of_families = [family.table(paths) for family in families().values()]
     ages = tables.ages(found.rows) if any(row.ages for row in found.rows) else None
     return shown + [of_terminal(each) for each in (*of_families, ages) if each is not None]

@@ -19,12 +19,20 @@ from edgefl.errors import listed
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import energy
 from edgefl.results.compare import Comparison, Row, SeedEstimate, against
-from edgefl.results.differences import NO_CONFIG
-from edgefl.results.figures.base import open_runs
+from edgefl.results.differences import NO_CONFIG, in_short
+from edgefl.results.figures.base import Runs, open_runs
 from edgefl.results.run_files import entry_name
-from edgefl.results.statistics import CONFIDENCE
-from edgefl.results.summary import FAITHFUL, STRAINED, UNFINISHED, VIRTUAL
-from edgefl.results.tables import BAD, probability
+from edgefl.results.statistics import CONFIDENCE, Reached
+from edgefl.results.summary import (
+    AXES,
+    FAITHFUL,
+    STRAINED,
+    UNFINISHED,
+    VIRTUAL,
+    evaluations,
+    to_target,
+)
+from edgefl.results.tables import BAD, grid, notes, probability
 from emulator.energy.account import STATES
 
 Lines = tuple[str, ...]  # of a cell
@@ -73,8 +81,8 @@ def _value(value: object) -> Lines:
 
 
 def _heading(text: str) -> str:
-    """ "ver-\\nsions" is "versions", "acc.\\nfinal" is "acc. final"."""
-    return " ".join(text.replace("-\n", "").split())
+    """A heading of two lines in one."""
+    return " ".join(text.split())
 
 
 def _lines(cell: object) -> Lines:
@@ -182,11 +190,46 @@ LONGEST = 300  # characters of a value
 GB = 1e9
 
 
+def what(runs: Sequence[ReportedRun]) -> list[str]:
+    """Return what all runs have in common, in short phrases."""
+    phrases = [[*in_short(run.config), f"{run.row.clock or WALL} clock"] for run in runs]
+    return [each for each in phrases[0] if all(each in of for of in phrases)]
+
+
+def results(found: Comparison, files: Runs) -> HtmlTable:
+    """Return the answer: who reaches the target when and after how many bytes, and the verdicts."""
+    keys = ["name", "verdict", "to_target", "accuracy", "bytes_up", "bytes_down"]
+    columns = grid(found, keys).columns
+    shown = [columns[key] for key in keys]
+    if found.target is None:
+        del shown[2]
+    else:
+        shown.insert(3, grid(_over_bytes(found, files), ["to_target"]).columns["to_target"])
+    return HtmlTable(
+        title="",
+        headings=tuple(column.heading for column in shown),
+        numbers=tuple(not column.left for column in shown),
+        rows=tuple(zip(*([(cell,) for cell in column.cells] for column in shown))),
+        notes=tuple(notes(found)),
+    )
+
+
+def _over_bytes(found: Comparison, files: Runs) -> Comparison:
+    """Return the comparison with the bytes to the target in place of the seconds."""
+    axis, score, schemes = AXES["bytes"], found.score, []
+    for scheme in found.schemes:
+        over = [evaluations(run.metrics, score.name, axis) for run in files[scheme.name]]
+        reached = tuple(Reached(to_target(of, found.target, score), None) for of in over)
+        mean = SeedEstimate.of([each.x for each in reached], found.question.method)
+        schemes.append(replace(scheme, reached=reached, to_target=mean))
+    return replace(found, axis=axis, schemes=tuple(schemes))
+
+
 def glance(found: Comparison) -> list[tuple[str, str]]:
     """Return the most important facts: (what, value)."""
-    several = len(found.schemes) != len(found.rows)
-    of_schemes = f" of {counted(len(found.schemes), 'scheme')}" * several
-    facts = [("runs", f"{len(found.rows)}{of_schemes}")]
+    runs, strategies = len(found.rows), len(found.schemes)
+    of = f" of {strategies} {'strategy' if strategies == 1 else 'strategies'}"
+    facts = [("runs", f"{runs}{of * (runs != strategies)}")]
     marks = [row.mark for row in found.rows]
     facts += [(f"{bad} runs", f"{n} of {len(marks)}") for bad in BAD if (n := marks.count(bad))]
     on_wall = [row.mark for row in found.rows if row.clock != VIRTUAL]
@@ -226,11 +269,6 @@ def _doubt(found: Comparison, best: str, effect: Literal["gain", "speed_up"]) ->
         if p is None or p >= 1 - CONFIDENCE
     ]
     return f"; cannot be told from {listed(unclear)}" if unclear else ""
-
-
-def counted(number: int, what: str) -> str:
-    """Return "1 scheme" or "2 schemes"."""
-    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _means(estimates: Mapping[str, SeedEstimate]) -> dict[str, float]:

@@ -24,13 +24,12 @@ from edgefl.clocks.network_addresses import any_host, tcp
 from edgefl.clocks.setup.resumption import Origin, RunFolder
 from edgefl.clocks.wall.keys import complete, missing
 from edgefl.commands import show
-from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath
+from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Overrides
 from edgefl.commands.run import (
     NO_CONFIG,
     Live,
     MetricsPort,
     Out,
-    Overrides,
     Overwrite,
     Require,
     Resume,
@@ -42,7 +41,7 @@ from edgefl.commands.run import (
 from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
-from edgefl.config.file import dump
+from edgefl.config.file import base_of, dump
 from edgefl.config.groups import availability_file, parts, traces
 from edgefl.config.names import own_names
 from edgefl.errors import UserError, printable
@@ -185,7 +184,7 @@ def launch(
     keys = keys or inventory.with_suffix(KEYS_SUFFIX)
     task = Launch(run, hosts, keys, sync, restarts, partial, accept_new_host_keys)
     if dry_run:
-        preview(task, overrides or ())
+        preview(task, [str(config), *(overrides or ())])
         return
     with watched(run.folder, run.experiment, live_port, metrics_port):
         to_the_end = _launched(task)
@@ -216,7 +215,7 @@ def _run_task(
         raise UserError(NO_CONFIG)
     experiment = load_placed(inventory, config, overrides)
     folder = (out or RESULTS) / experiment.name
-    return RunTask(experiment, config, folder, WALL, overwrite=overwrite)
+    return RunTask(experiment, base_of(config), folder, WALL, overwrite=overwrite)
 
 
 def _launched(task: Launch) -> bool:
@@ -469,7 +468,7 @@ def _followed(hosts: HostsThread, remote: RemoteCoordinator) -> int | None:
 MB = 1e6
 
 
-def preview(task: Launch, overrides: Sequence[str]) -> None:
+def preview(task: Launch, words: Sequence[str]) -> None:
     """Print what the launch would do: hosts, files, commands, duration and bytes."""
     experiment, place = task.run.experiment, task.inventory.coordinator
     code = code_files(task.code())
@@ -495,9 +494,9 @@ def preview(task: Launch, overrides: Sequence[str]) -> None:
         show.line(f"  run {host.interpreter} -m edgefl.plugins.launch.agent {folder}")
         show.line(f"  edges: {', '.join(host.edges)}")
     _print_duration(experiment, task.run.base)
-    words = ["edgefl", "launch", str(task.inventory.path), str(task.run.config), *overrides]
+    whole = ["edgefl", "launch", str(task.inventory.path), *words]
     resumption = task.run.resumption
-    show.hint(shlex.join(words) if resumption is None else resumption.command)
+    show.hint(shlex.join(whole) if resumption is None else resumption.command)
 
 
 def _keys_line(task: Launch) -> str:

@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from edgefl.commands import show
-from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, OverridesAsForRun
+from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Overrides
 from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
@@ -41,6 +41,7 @@ from edgefl.plugins.launch.launch_plan import load_placed
 from edgefl.plugins.launch.survey import Demand, Survey, Surveyor, demand
 from edgefl.plugins.launch.wheels import OwnWheel, Target, fetched, own_wheel
 from edgefl.results.tables import plain_table
+from edgefl_testbed import WHEELS
 
 app = typer.Typer(no_args_is_help=True, help="The hosts of an inventory: what they are and need.")
 
@@ -63,7 +64,7 @@ LEFT = ("host", "system", "fits")
 def check(
     inventory: InventoryPath,
     config: ConfigOrNone = None,
-    overrides: OverridesAsForRun = None,
+    overrides: Overrides = None,
     accept_new_host_keys: AcceptKeys = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print everything that was found out, as JSON.")
@@ -286,7 +287,7 @@ def wheels(
             files = fetched(own.path, target, folder, show.line)
             size = sum(path.stat().st_size for path in files)
             show.line(f"{folder}: {len(files)} wheels for {target}, {decimal(size)}")
-        for old in folder.glob("edgefl-*.whl"):
+        for old in folder.glob(WHEELS):
             old.unlink()
         shutil.copy(own.path, folder)  # for hosts where edgefl is installed by hand
     show.hint(f"edgefl hosts install INVENTORY --wheels {folder}")

@@ -39,6 +39,7 @@ from edgefl.plugins.launch.wheels import (
     torch_index,
     unpacked_bytes,
 )
+from edgefl_testbed import MARKS
 
 OLDEST = (3, 11)
 STAMP = ".edgefl-install"  # in the environment: the fingerprint of what was installed
@@ -359,6 +360,11 @@ class Installer:
         own, path = f"{self._parcel}/{self.own.path.name}", f"{self._parcel}/constraints.txt"
         await self.connection.put(constraints(known, below).encode(), path)
         limited = ["--constraint", path]
+        if (
+            base.exists
+        ):  # with an edgefl of before, or of others, whose files would be mixed with ours
+            words = [self._python, "-m", "pip", "uninstall", "--yes", *MARKS]
+            await self._run(words, timeout_s=VENV_S)
         if self.wheels is not None:
             others = [f"{self._parcel}/{path.name}" for path in files if path != self.own.path]
             if others:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from edgefl.archives import DAMAGE
 from edgefl.errors import UserError, needs, printable
+from edgefl_testbed import NAME, WHEELS
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -51,11 +52,10 @@ from pip._internal.cli.main import main
 sys.exit(main())
 """
 
-NAME = "edgefl"
-PACKAGES = ("edgefl/", "emulator/")
+PACKAGES = ("edgefl/", "emulator/", "edgefl_testbed.py")
 ROOT = Path(__file__).parents[3]  # of a checkout; else the folder of installed packages
 PROJECT = "pyproject.toml"
-SOURCES = (PROJECT, "README.md", "LICENSE", "edgefl", "emulator", "configs")
+SOURCES = (PROJECT, "README.md", "LICENSE", "edgefl", "emulator", "edgefl_testbed.py", "configs")
 # what an installer adds to the files of a wheel
 ADDED = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
@@ -81,7 +81,7 @@ def own_wheel(folder: Path) -> OwnWheel:
         installed = distribution(NAME)
     except PackageNotFoundError as error:
         raise UserError(
-            f"no wheel of edgefl can be made: {ROOT} has no {PROJECT}, and edgefl is not installed"
+            f"no wheel of edgefl can be made: {ROOT} has no {PROJECT}, and {NAME} is not installed"
         ) from error
     return opened(_packed(installed, folder))
 
@@ -115,8 +115,9 @@ def _built(checkout: Path, folder: Path) -> Path:
 def _packed(installed: Distribution, folder: Path) -> Path:
     """Write the wheel from which ``installed`` was installed."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = f"{NAME}-{installed.version}.dist-info"
-    path = folder / f"{NAME}-{installed.version}-py3-none-any.whl"
+    stem = WHEELS.replace("*.whl", installed.version)
+    about = f"{stem}.dist-info"
+    path = folder / f"{stem}-py3-none-any.whl"
     record = [f"{about}/RECORD,,"]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in installed.files or ():

@@ -25,7 +25,7 @@ from edgefl.results import run_files
 from edgefl.results.progress import RATE_WINDOW_S, Pace, Point
 from edgefl.results.read import TableTail, Tail, number, parsed_events, read_csv, without_collection
 from edgefl.results.run_files import read_config, read_summary
-from edgefl.results.summary import BROKEN_OFF
+from edgefl.results.summary import BROKEN_OFF, LIMITS
 from emulator.capacity import Capacity
 from emulator.links.bottleneck import Bottleneck
 from emulator.tdma.channel import Channel
@@ -245,7 +245,7 @@ class RunFeed:
             "full": full,
             **self._time(clock_s),
             "state": self.state,
-            **({} if finished is None else {"finished": finished}),
+            **({} if finished is None else {"finished": LIMITS.get(finished, finished)}),
             **({"trouble": self.trouble} if self.trouble else {}),
             "head": self._head(),
             **found,
@@ -279,6 +279,7 @@ class RunFeed:
         return {
             "version": progress.version,
             "accuracy": progress.accuracy,
+            "reached": self.model.reached,
             "evaluated": progress.evaluated,
             "received": counted.updates_received,
             "applied": counted.updates_applied,
@@ -371,8 +372,9 @@ class Feeds:
     def seeds(self, name: str) -> list[dict[str, Any]]:
         """Return the evaluations of all seeds of a run's strategy; [] if it has one seed.
 
-        A row per seed: its id, ``metrics`` as the page gets them, in order of emulated time, and
-        ``end_s``, the emulated second at which it has ended; None while it runs.
+        A row per seed: its id, ``metrics`` as the page gets them, in order of emulated time,
+        ``reached`` (see ``RunFacts.reached``), and ``end_s``, the emulated second at which it has
+        ended; None while it runs.
         """
         run = self._ids.get(name)
         if run is None or not run_files.SEED.fullmatch(run.name):
@@ -380,15 +382,16 @@ class Feeds:
         group = [each for each, its in self._ids.items() if its.parent == self._ids[name].parent]
         if len(group) == 1:
             return []
-        score = self._feeds[run].model.facts.score
-        found = []
+        facts = self._feeds[run].model.facts
+        found: list[dict[str, Any]] = []
         for each in group:
             kept: ThinnedItems[list[float | None]] = ThinnedItems(MOST_OF_SEED)
-            rows = read_csv(self._ids[each] / METRICS)
-            for point in sorted(metric_points(rows, score), key=lambda point: point[1] or 0.0):
-                kept.add(point)
+            points = metric_points(read_csv(self._ids[each] / METRICS), facts.score)
+            in_order = sorted(points, key=lambda point: point[1] or 0.0)
+            kept.extend(in_order)
+            reached = next(filter(None, map(facts.reached, in_order)), None)
             end_s = number(_summary(self._ids[each]).get("emulated_s"))
-            found.append({"id": each, "metrics": kept.since(0), "end_s": end_s})
+            found.append({"id": each, "metrics": kept.since(0), "reached": reached, "end_s": end_s})
         return found
 
     def nearby(self) -> list[str]:

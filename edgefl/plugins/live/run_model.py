@@ -25,12 +25,13 @@ from edgefl.plugins.live.series import (
 )
 from edgefl.record import files
 from edgefl.results.age import AgesNow
+from edgefl.results.differences import in_short
 from edgefl.results.families.dissemination import RequestsSoFar
 from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
 from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number
 from edgefl.results.run_files import SEED
-from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, verdict
+from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, LIMITS, interruption, verdict
 from edgefl.results.timeline import LANES, Timeline
 from emulator.fidelity import Quantiles
 from emulator.units import NS_PER_S
@@ -79,11 +80,11 @@ class RunFacts:
             target=number(target_in(evaluation)),
             stop=stop,
             config={
+                "setup": in_short(config),
+                "groups": _groups(config.get("groups")),
                 "score": score.title,
                 "target": number(target_in(evaluation)),
                 "stop": None if stop is None else stop.model_dump(),
-                "links": _table(config, "links").get("kind"),
-                "devices": _table(config, "devices").get("kind"),
                 "medium": medium.get("kind"),
                 "slot_s": None if slot_ms is None else slot_ms / MS_PER_S,
                 "speed": 1.0 if speed is None else speed,
@@ -91,10 +92,33 @@ class RunFacts:
             },
         )
 
+    def reached(self, point: list[float | None]) -> tuple[float, float | None] | None:
+        """Return when, and after how many bytes, if this evaluation has reached the target.
+
+        ``point``: see ``metric_points``.
+        """
+        at_s, value, sent = point[1], point[5], point[6:]
+        if at_s is None or value is None or self.target is None:
+            return None
+        if not self.score.reaches(value, self.target):
+            return None
+        return at_s, None if None in sent else sum(each or 0.0 for each in sent)
+
 
 def _table(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = config.get(name)
     return found if isinstance(found, dict) else {}
+
+
+def _groups(tables: Any) -> list[list[Any]]:
+    """The name of each group and how many edges it has; the groups take the edges in order."""
+    found = [
+        [table.get("name"), table.get("count")]
+        for table in (tables if isinstance(tables, list) else ())
+        if isinstance(table, dict)
+    ]
+    whole = all(isinstance(name, str) and isinstance(count, int) for name, count in found)
+    return found if whole else []
 
 
 def _edges(table: Mapping[str, Any]) -> tuple[str, ...]:
@@ -167,7 +191,8 @@ def _fact(fact: str, row: Row) -> Iterator[Line]:
         case "finished":
             reason = row.get("reason", "")
             broken = reason in BROKEN_OFF
-            yield (WARN, f"interrupted: {reason}") if broken else (GOOD, f"finished: {reason}")
+            words = f"finished: {LIMITS.get(reason, reason)}"
+            yield (WARN, interruption(reason)) if broken else (GOOD, words)
         case "resumed":
             yield INFO, f"resumed {row.get('outage_s', 0):g} s after the break"
         case "training_failed":
@@ -190,9 +215,11 @@ def _fact(fact: str, row: Row) -> Iterator[Line]:
 
 
 def said(what: str, row: Row, without: tuple[str, ...] = ()) -> str:
-    """Return ``what`` and the other values of a row: "injected fault: what kill, edge e003"."""
+    """Return ``what`` and the other values of a row: "injected fault: cut of e003: for 14 s"."""
     rest = [
-        f"{key} {value}"
+        f"{key.removesuffix('_s')} {value:g} s"
+        if key.endswith("_s") and isinstance(value, int | float)
+        else f"{key.replace('_', ' ')} {value}"
         for key, value in row.items()
         if key not in COLUMNS and key not in without and value not in (None, [], "")
     ]
@@ -446,7 +473,7 @@ class RunModel:
         self.changes = 0
         self._states: dict[str, tuple[tuple[Any, ...], int]] = {}  # edge -> state, change
         self._places = np.zeros(0, np.int32)  # the index of an edge on the page, by its number
-        self._target_reached = False
+        self.reached: tuple[float, float | None] | None = None  # see RunFacts.reached
         self._reached = {files.LINKS: 0.0, files.SLOTS: 0.0}  # seconds of their latest rows
 
     # ------------------------------------------------------------------ rows
@@ -537,12 +564,15 @@ class RunModel:
         self._drain()
 
     def _target(self, point: list[float | None]) -> None:
-        target, score, value = self.facts.target, self.facts.score, point[5]
-        if target is not None and value is not None and score.reaches(value, target):
-            if not self._target_reached:
-                text = f"{score.title} {target:g} reached with version {int(point[0] or 0)}"
-                self.log.add([point[1], GOOD, text])
-            self._target_reached = True
+        found = self.facts.reached(point)
+        if found is None:
+            return
+        if self.reached is None:
+            score, version = self.facts.score.title, int(point[0] or 0)
+            text = f"{score} {self.facts.target:g} reached with version {version}"
+            self.log.add([found[0], GOOD, text])
+        if self.reached is None or found[0] < self.reached[0]:  # rows may be out of order
+            self.reached = found
 
     def _drain(self) -> None:
         """Take over what the timeline has found, so that it does not grow."""

@@ -16,17 +16,19 @@ from rich.console import Console
 
 from edgefl.clocks.choices import VIRTUAL, EngineName, Power
 from edgefl.commands import show
-from edgefl.commands.options import Config
-from edgefl.commands.run import Engine, Overrides, RayAddress, power_of
-from edgefl.commands.running import RESULTS, ProgressLines, warn
-from edgefl.config.file import load
-from edgefl.errors import UserError, printable
+from edgefl.commands.options import Config as ConfigPath
+from edgefl.commands.options import Overrides
+from edgefl.commands.run import Engine, RayAddress, power_of
+from edgefl.commands.running import ProgressLines, Scored, config_warnings
+from edgefl.config.file import Config
+from edgefl.errors import printable
 from edgefl.exit_status import FAILED, INTERRUPTED
+from edgefl.plugins.sweep.sweep_runs import Did
 from edgefl.results.progress import clock
 
 if TYPE_CHECKING:
     from edgefl.plugins.sweep.search import Sweep
-    from edgefl.plugins.sweep.sweep_runs import Did, SweepRun
+    from edgefl.plugins.sweep.sweep_runs import SweepRun
 
 Grid = Annotated[
     list[str] | None,
@@ -102,7 +104,7 @@ SweepOut = Annotated[
 
 
 def sweep(
-    config: Config,
+    config: ConfigPath,
     overrides: Overrides = None,
     grid: Grid = None,
     workers: Workers = 1,
@@ -122,89 +124,64 @@ def sweep(
 
     The same command again skips the runs that are done, also after Ctrl-C or a crash.
     """
-    from edgefl.plugins.sweep import metrics
-    from edgefl.plugins.sweep.search import TRIALS, Sweep, SweepPlan, free_seed
-    from edgefl.plugins.sweep.settings import parse
+    from edgefl.plugins.sweep.search import planned
 
-    _check_options(sampler, trials, best_seed, (no_best, only_best, extend))
     power = power_of(VIRTUAL, workers, engine, ray_address)
-    axes, seeds = parse(grid or (), ranges=sampler is not None)
-    wanted = metrics.metric(metric)
-    whole = load(config, overrides or ())
-    if best_seed is None and not no_best:
-        best_seed = free_seed(seeds or [one.seed for one in whole.by_seed()])
-    plan = SweepPlan(
-        config,
-        axes,
-        tuple(overrides or ()),
-        seeds,
-        wanted,
-        best_seed,
-        sampler,
-        trials or TRIALS,
-        extend,
-        only_best,
-        fair,
+    asked = planned(
+        Config.read(config).changed(overrides or ()),
+        grid or (),
+        out,
+        sampler=sampler,
+        trials=trials,
+        metric=metric,
+        best_seed=best_seed,
+        best=not no_best,
+        only_best=only_best,
+        extend=extend,
+        fair=fair,
     )
-    asked = Sweep(plan, out or RESULTS / f"{whole.name}-sweep")
-    warn(whole, asked.base)
-    _do(asked, power)
-
-
-def _check_options(
-    sampler: str | None, trials: int | None, best_seed: int | None, best: tuple[bool, bool, int]
-) -> None:
-    no_best, only_best, extend = best
-    if trials is not None and sampler is None:
-        raise UserError(
-            f"--trials {trials}: expected --sampler random or --sampler optuna with it; without a"
-            " sampler every combination of the values is run"
-        )
-    if sampler is not None and extend:
-        raise UserError(f"--extend {extend}: is for grids, expected no --sampler with it")
-    for given, option in (
-        (best_seed is not None, f"--best-seed {best_seed}"),
-        (only_best, "--only-best"),
-        (extend > 0, f"--extend {extend}"),
-    ):
-        if no_best and given:
-            raise UserError(f"{option}: has no effect with --no-best: leave one of them out")
-
-
-def _do(asked: Sweep, power: Power) -> None:
-    """Do the sweep and print what it has found; typer.Exit if it did not come to its end."""
+    for warning in config_warnings(asked.whole, asked.base):
+        show.warning(warning)
     again = shlex.join(["edgefl", *sys.argv[1:]])
-    did = _done(asked, power, SweepLines(), again)
+    did = Did(interrupted=True)
+    try:
+        did = done(asked, power, SweepLines())
+    except BegunInterrupt:  # a second Ctrl-C ends it at once
+        print(f"edgefl: to go on with it: {printable(again)}", file=sys.stderr, flush=True)
     _conclude(asked, "" if did.to_the_end else again)
     if not did.to_the_end:
         raise typer.Exit(INTERRUPTED if did.interrupted else FAILED)
 
 
-def _done(asked: Sweep, power: Power, lines: SweepLines, again: str) -> Did:
-    """Do the sweep; after a second Ctrl-C, which ends it at once, say how to go on."""
-    from edgefl.plugins.sweep.sweep_runs import Did, do
+class BegunInterrupt(KeyboardInterrupt):
+    """A Ctrl-C that has ended a sweep at once, after it had begun."""
+
+
+def done(asked: Sweep, power: Power, lines: SweepLines, scored: Scored | None = None) -> Did:
+    """Do the sweep. ``scored``: see ``RunBatch``. BegunInterrupt after a second Ctrl-C."""
+    from edgefl.plugins.sweep.sweep_runs import do
 
     def do_runs(runs: Sequence[SweepRun]) -> Did:
         missing = [run for run in runs if not run.is_done]
         at_once = power.workers if power.engine is EngineName.local else 1
         lines.start(len(runs), len(missing), at_once)
-        return do(missing, power, lines)
+        return do(missing, power, lines, scored=scored)
 
     counts = [f"{each.name} {len(first)}" for each, first in asked.first]
     own = "" if asked.best_seed is None else f", and seed {asked.best_seed} to choose the best"
     seeds = ", ".join(map(str, asked.seeds))
-    show.line(f"{asked.folder.path}: settings: {', '.join(counts)}; seeds {seeds}{own}")
-    show.warning(asked.unequal())
+    lines.say(f"{asked.folder.path}: settings: {', '.join(counts)}; seeds {seeds}{own}")
+    if (unequal := asked.unequal()) is not None:
+        lines.warn(unequal)
     begun = False
     try:
         with asked.claimed():
             begun = True
             return asked.do(do_runs)
-    except KeyboardInterrupt:
-        if not begun:
-            raise
-        print(f"edgefl: to go on with it: {printable(again)}", file=sys.stderr, flush=True)
-        return Did(interrupted=True)
+    except KeyboardInterrupt as error:
+        if begun:
+            raise BegunInterrupt(*error.args) from error
+        raise
     finally:
         lines.close()
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from edgefl.commands.running import RESULTS
 from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.file import base_of, load
+from edgefl.config.file import Config
 from edgefl.errors import UserError
 from edgefl.plugins.sweep.choice import (
     GridEdge,
@@ -19,8 +20,16 @@ from edgefl.plugins.sweep.choice import (
     next_setting,
 )
 from edgefl.plugins.sweep.metrics import METRICS_BY_NAME, Metric
+from edgefl.plugins.sweep.metrics import metric as metric_named
 from edgefl.plugins.sweep.samplers import Listed, Sampler, sampler
-from edgefl.plugins.sweep.settings import GridAxis, Setting, settings, short_names, unknown_method
+from edgefl.plugins.sweep.settings import (
+    GridAxis,
+    Setting,
+    parse,
+    settings,
+    short_names,
+    unknown_method,
+)
 from edgefl.plugins.sweep.sweep_runs import Did, SweepFolder, SweepRun
 
 TRIALS = 20  # the default number of settings that a sampler chooses
@@ -29,7 +38,7 @@ CHOICE_SEED = 11  # the default seed by which the best setting is chosen
 
 @dataclass(frozen=True, slots=True)
 class SweepPlan:
-    """What a sweep does with the config ``config`` and its changes ``overrides``.
+    """What a sweep does with ``config``.
 
     ``seeds``: those of the table; (): those of the config. The best setting is chosen by ``metric``
     of its run with ``best_seed``, which is used for nothing else: a mean over seeds that also chose
@@ -43,9 +52,8 @@ class SweepPlan:
     are synchronous; it is still the same for all of them.
     """
 
-    config: Path
+    config: Config
     axes: tuple[GridAxis, ...]
-    overrides: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     metric: Metric = METRICS_BY_NAME["convergence_accuracy"]
     best_seed: int | None = CHOICE_SEED
@@ -55,6 +63,51 @@ class SweepPlan:
     only_best: bool = False
     fair: bool = False
     any_stop: bool = False
+
+
+def planned(
+    config: Config,
+    grid: Sequence[str],
+    out: Path | None = None,
+    *,
+    sampler: str | None = None,
+    trials: int | None = None,
+    metric: str = "convergence_accuracy",
+    best_seed: int | None = None,
+    best: bool = True,
+    only_best: bool = False,
+    extend: int = 0,
+    fair: bool = False,
+) -> Sweep:
+    """Return a sweep. ``grid``: words ``key=value,value``, see ``settings.parse``.
+
+    ``best``: choose the best setting of each method, with a seed for that. The others are those of
+    ``SweepPlan``. UserError for what does not go together.
+    """
+    if trials is not None and sampler is None:
+        raise UserError(
+            f"--trials {trials}: expected --sampler random or --sampler optuna with it; without a"
+            " sampler every combination of the values is run"
+        )
+    if sampler is not None and extend:
+        raise UserError(f"--extend {extend}: is for grids, expected no --sampler with it")
+    for given, option in (
+        (best_seed is not None, f"--best-seed {best_seed}"),
+        (only_best, "--only-best"),
+        (extend > 0, f"--extend {extend}"),
+    ):
+        if not best and given:
+            raise UserError(f"{option}: has no effect with --no-best: leave one of them out")
+    axes, seeds = parse(grid, ranges=sampler is not None)
+    wanted = metric_named(metric)
+    whole = config.experiment()
+    if best and best_seed is None:
+        best_seed = free_seed(seeds or [one.seed for one in whole.by_seed()])
+    plan = SweepPlan(
+        *(config, axes, seeds, wanted, best_seed, sampler, trials or TRIALS, extend, only_best),
+        fair=fair,
+    )
+    return Sweep(plan, out or RESULTS / f"{whole.name}-sweep")
 
 
 def free_seed(seeds: Sequence[int]) -> int:
@@ -86,10 +139,10 @@ class Sweep:
 
     def __init__(self, plan: SweepPlan, folder: Path) -> None:
         self.plan = plan
-        self.whole = load(plan.config, plan.overrides)
+        self.base = plan.config.base
+        self.whole = plan.config.experiment()
         self.seeds = plan.seeds or tuple(one.seed for one in self.whole.by_seed())
         self.experiment = self.whole.by_seed()[0]
-        self.base = base_of(plan.config)
         self.short = short_names(plan.axes)
         self.folder = SweepFolder(folder, self.experiment, self.base)
         self.methods = self._methods()
@@ -118,8 +171,8 @@ class Sweep:
             methods.append(Method(number, name, axes, self._sampler(axes)))
         for axis in plan.axes:
             if not any(axis in each.axes for each in methods):
-                load(plan.config, [*plan.overrides, *_any_of(axis).overrides()])  # says what it is
-                raise UserError(f"--grid {axis.key}: changes no strategy of {plan.config}")
+                plan.config.experiment(_any_of(axis).overrides())  # says what it is
+                raise UserError(f"--grid {axis.key}: changes no strategy of {plan.config.called}")
         return methods
 
     def _sampler(self, axes: tuple[GridAxis, ...]) -> Sampler:
@@ -141,7 +194,7 @@ class Sweep:
         """Return one run. UserError if the setting is not valid."""
         key = method.number, setting
         if key not in self._ones:
-            whole = load(self.plan.config, [*self.plan.overrides, *self.changes(setting)])
+            whole = self.plan.config.experiment(self.changes(setting))
             self._ones[key] = whole.model_copy(
                 update={"strategies": (whole.strategies[method.number],), "seeds": None}
             )
@@ -206,8 +259,6 @@ class Sweep:
         asked: Sequence[tuple[Method, Sequence[Setting]]],
         do_runs: Callable[[Sequence[SweepRun]], Did],
     ) -> Did:
-        if load(self.plan.config, self.plan.overrides) != self.whole:
-            raise UserError(f"{self.plan.config}: has changed since this sweep began")
         did = do_runs(self._runs(asked, self._first_seeds))
         for method, its in asked:
             method.tried += [Tried(setting, self.score(method, setting)) for setting in its]
@@ -266,8 +317,8 @@ class Sweep:
             return
         if len(times) > 1 or stops != {Stop(emulated_s=time_s) for time_s in times if time_s}:
             raise UserError(
-                f"--fair: {self.plan.config}: stop: expected emulated_s alone, and the same for all"
-                " settings, so that all strategies have equal time"
+                f"--fair: {self.plan.config.called}: stop: expected emulated_s alone, and the same"
+                " for all settings, so that all strategies have equal time"
             )
 
     def unequal(self) -> str | None:

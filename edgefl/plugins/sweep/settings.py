@@ -185,15 +185,16 @@ def toml_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_quoted, value))}]"
+        return f"[{', '.join(map(quoted, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key} = {_quoted(inner)}' for key, inner in value.items())}}}"
+        return f"{{{', '.join(f'{key} = {quoted(inner)}' for key, inner in value.items())}}}"
     if isinstance(value, str):
-        return value if value and toml_value(value) == value else _quoted(value)
+        return value if value and toml_value(value) == value else quoted(value)
     return str(value)
 
 
-def _quoted(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """Return a value as TOML in one line, with text in quotes."""
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else toml_text(value)
 
 

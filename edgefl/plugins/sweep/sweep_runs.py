@@ -168,10 +168,12 @@ def do(
     power: Power,
     lines: Lines,
     begins: Callable[[SweepRun], None] = lambda run: None,
+    scored: Callable[[Path], str | None] | None = None,
 ) -> Did:
     """Do those of ``runs`` that are not done, and go on with those that were broken off.
 
-    ``begins`` is called when a run begins or goes on, in the process that does it. A directory with
+    ``begins`` is called when a run begins or goes on, in the process that does it. ``scored``: see
+    ``RunBatch``. A directory with
     a run of another config is replaced; ``SweepRun.refuse_another`` prevents that. UserError if a
     run finds an error that the user can correct, such as missing data.
     """
@@ -188,7 +190,7 @@ def do(
         return shared.learned(run, resume)
 
     jobs = [_job(run, stage is RunStage.broken_off, learned) for run, stage in missing]
-    batch = RunBatch(jobs, power, lines)
+    batch = RunBatch(jobs, power, lines, scored=scored)
     whole = batch.run()
     return Did(whole, batch.interrupted)
 
@@ -239,7 +241,8 @@ class SweepFolder:
                 f"{self.path}: was made by edgefl {version}, and this is edgefl {__version__}:"
                 " expected another --out"
             )
-        changed = [name for name, digest in self._digests().items() if own.get(name) != digest]
+        now_own = self._digests()
+        changed = [name for name, digest in now_own.items() if own.get(name, digest) != digest]
         if changed:
             raise UserError(
                 f"{self.path}: {listed(changed)} has changed since the sweep began: expected"

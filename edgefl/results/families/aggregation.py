@@ -141,12 +141,12 @@ def predominant(reported: Iterable[Mapping[str, float]]) -> dict[str, int]:
 
 # ---------------------------------------------------------------------- the table
 COLUMNS = {  # heading -> value, its form, and what it is multiplied by
-    "acc.\nlast 10 %": ("convergence_accuracy", ".3f", 1),
+    "accuracy\nlast 10 %": ("convergence_accuracy", ".3f", 1),
     "stability\nlast 10": ("stability", ".4f", 1),
     "steps\n": ("steps", ".0f", 1),
-    "tau\nave": ("tau_ave", ".1f", 1),
-    "N\nave": ("n_ave", ".1f", 1),
-    "selected\nave": ("selected_ave", ".1f", 1),
+    "staleness\nmean": ("tau_ave", ".1f", 1),
+    "used\nmean": ("n_ave", ".1f", 1),
+    "selected\nmean": ("selected_ave", ".1f", 1),
     "clipped\n%": ("clipped_share", ".0f", 100),
     "stage 2\nversion": ("stage_two_version", ".0f", 1),
 }

@@ -408,12 +408,12 @@ def table(rows: Sequence[SectionRow]) -> Table:
         **(unanswered if any(mean(runs, "unanswered") for runs in schemes.values()) else {}),
         "wait\nmean s": cells("waiting_mean_s", ".3g"),
         f"extra\ndown {unit}": cells("extra_bytes_down", ".3g", size),
-        "which\nis": [f"+{100 * fmean(map(more_down, runs)):.0f}%" for runs in schemes.values()],
+        "more\ndown": [f"+{100 * fmean(map(more_down, runs)):.0f}%" for runs in schemes.values()],
         "use %\nup/down": pairs(*shares),
-        "stale\nfrom/to": pairs(
+        "staleness\nfrom/to": pairs(
             cells("staleness_before_mean", ".1f"), cells("staleness_after_mean", ".1f")
         ),
-        "beta\nmed.": cells("beta_median", ".2g"),
+        "beta\nmedian": cells("beta_median", ".2g"),
     }
     notes: list[Text] = []
     late: list[Text] = []

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PERPLEXITY = SCORES["perplexity"]
-LOSS = Score("loss", "loss", "loss", math.inf, falls=True)
+LOSS = Score("loss", "loss", math.inf, falls=True)
 SPREAD = ("mean", "worst_tenth", "best_tenth", "std")
 
 
@@ -191,7 +191,7 @@ SHOWN = {  # heading -> value, its form, and what it is multiplied by
     "mean\n": ("mean", ".3f", 1),
     "worst\ntenth": ("worst_tenth", ".3f", 1),
     "best\ntenth": ("best_tenth", ".3f", 1),
-    "std\n": ("std", ".3f", 1),
+    "deviation\n": ("std", ".3f", 1),
     "loss\nmean": ("loss_mean", ".3f", 1),
     "loss\nworst": ("loss_worst_tenth", ".3f", 1),
 }

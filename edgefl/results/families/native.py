@@ -22,11 +22,11 @@ COLUMNS = ("name", "run", "edge", *map("_".join, PARTS))
 MOST_LINES = 24
 SHOWN = {  # heading -> the column
     "up\nMbit/s": "up_mbit_s_median",
-    "up\np5": "up_mbit_s_p5",
+    "up\n5 %": "up_mbit_s_p5",
     "down\nMbit/s": "down_mbit_s_median",
-    "down\np5": "down_mbit_s_p5",
+    "down\n5 %": "down_mbit_s_p5",
     "RTT\nms": "rtt_ms_median",
-    "RTT\np95": "rtt_ms_p95",
+    "RTT\n95 %": "rtt_ms_p95",
     "samples\n/s": "samples_per_s_median",
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +52,27 @@ class PlotStyle:
     title: str = ""
     target: float | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """UserError for a value that cannot be."""
+        if self.width and self.width not in WIDTHS:
+            expected = f"expected {' or '.join(WIDTHS)}"
+            raise UserError(f"--width {self.width}: {expected}{nearest(self.width, WIDTHS)}")
+        if self.log not in ("", "x", "y", "xy"):
+            raise UserError(f"--log {self.log}: expected x, y or xy")
+        for option, limits in (("--xlim", self.xlim), ("--ylim", self.ylim)):
+            ends = [end for end in limits or () if end is not None]
+            if limits is not None and not (
+                ends and all(map(math.isfinite, ends)) and sorted({*ends}) == ends
+            ):
+                shown = ("" if end is None else f"{end:g}" for end in limits)
+                raise refused_limits(option, ",".join(shown))
+
+
+def refused_limits(option: str, text: str) -> UserError:
+    return UserError(
+        f"{option} {text}: expected LOW,HIGH such as 0,10, the lower one first; one may be empty"
+    )
 
 
 # ---------------------------------------------------------------------- numbers
@@ -286,25 +308,43 @@ def is_constant(values: Sequence[float]) -> bool:
 
 
 # ---------------------------------------------------------------------- the surface
+def printed_figure(**options: Any) -> Figure:
+    """Return an empty figure for files, which pyplot does not know."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(dpi=300, **options)
+    FigureCanvasAgg(figure)
+    return figure
+
+
 class Canvas:
-    """A figure of the chosen width; its height grows with its panels and its legend."""
+    """A figure of the chosen width; its height grows with its panels and its legend.
 
-    def __init__(self, style: PlotStyle, width: str) -> None:
-        """``width``: a key of WIDTHS, unless the style has one.
+    Or axes of the user's own figure, which keeps its size.
+    """
 
-        UserError for texts that matplotlib cannot draw.
+    def __init__(
+        self,
+        style: PlotStyle,
+        width: str,
+        new: Callable[..., Figure] = printed_figure,
+        given: Sequence[Axes] = (),
+    ) -> None:
+        """``width``: a key of WIDTHS, unless the style has one. ``new`` makes an empty figure.
+
+        ``given``: the axes to draw on, in place of a figure. UserError for texts that matplotlib
+        cannot draw.
         """
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
         for option, text in {"title": style.title, **style.labels}.items():
             check_text(option, text)
-        self.style = style
-        self.is_page = (style.width or width) == "page"
-        self.figure = Figure(
-            figsize=(WIDTHS[style.width or width], 1.0), dpi=300, layout="constrained"
+        self.style, self.given = style, list(given)
+        self.is_page = (style.width or width) == "page" and not given
+        self.figure: Any = (
+            given[0].figure
+            if given
+            else new(figsize=(WIDTHS[style.width or width], 1.0), layout="constrained")
         )
-        FigureCanvasAgg(self.figure)
         self.axes: list[Axes] = []  # those that the user's options are for
         self._named: set[str] = set()
 
@@ -315,16 +355,22 @@ class Canvas:
 
         Each has a pale grid behind the data, and no frame at the top and at the right.
         ``columns``: at most, on a page; ``narrow``: at most, in a column. ``height``: of one panel,
-        in inches. ``options`` go to matplotlib's ``subplots``.
+        in inches. ``options`` go to matplotlib's ``subplots``. UserError if the user has given
+        another number of axes.
         """
-        most = columns if self.is_page else narrow
-        rows = -(-count // most)
-        across = -(-count // rows)
-        self.figure.set_figheight(MARGIN + height * rows)
-        grid = self.figure.subplots(rows, across, squeeze=False, **options).ravel().tolist()
-        for spare in grid[count:]:
-            spare.remove()
-        self.axes = grid[:count]
+        if self.given:
+            if len(self.given) != count:
+                raise UserError(f"ax: this figure needs {count} axes, found {len(self.given)}")
+            self.axes = self.given
+        else:
+            most = columns if self.is_page else narrow
+            rows = -(-count // most)
+            across = -(-count // rows)
+            self.figure.set_figheight(MARGIN + height * rows)
+            grid = self.figure.subplots(rows, across, squeeze=False, **options).ravel().tolist()
+            for spare in grid[count:]:
+                spare.remove()
+            self.axes = grid[:count]
         for axes in self.axes:
             axes.grid(color="0.9", linewidth=0.5)
             axes.set_axisbelow(True)
@@ -398,7 +444,7 @@ class Canvas:
 
     # ------------------------------------------------------------------ legend and title
     def legend(self, axes: Axes) -> None:
-        """Put the legend of ``axes`` above all panels."""
+        """Put the legend of ``axes`` above all panels, or into the first of the user's axes."""
         self._legend(*axes.get_legend_handles_labels())
 
     def legend_of(self, handles: Sequence[Any]) -> None:
@@ -410,7 +456,9 @@ class Canvas:
 
         Names that are too long for one column are wrapped.
         """
-        if not labels:
+        if self.given and labels:
+            self.given[0].legend(handles, labels)
+        if self.given or not labels:
             return
         room = LEGEND_SHARE * self.figure.get_figwidth()
         for count in range(min(len(labels), LEGEND_COLUMNS), 0, -1):
@@ -456,9 +504,12 @@ class Canvas:
                 axes.set_xlabel(style.labels["x"])
             if axes.get_ylabel() and "y" in style.labels:
                 axes.set_ylabel(style.labels["y"])
-        if style.title:
+        if style.title and self.given:
+            self.given[0].set_title(style.title)
+        elif style.title:
             self._title(style.title)
-        return self.figure
+        figure: Figure = self.figure
+        return figure
 
     def _title(self, text: str) -> None:
         """Put the title at the top, above the legend if there is one."""
@@ -600,6 +651,33 @@ def drawn(plot: Plot, numbers: PlotData, style: PlotStyle) -> Figure:
         canvas = Canvas(style, plot.WIDTH)
         plot.draw(numbers, canvas)
         return canvas.finish()
+
+
+def drawn_on(
+    plot: Plot, numbers: PlotData, style: PlotStyle, given: Sequence[Axes] = ()
+) -> list[Axes]:
+    """Draw these numbers on ``given`` axes, or with pyplot as a new figure; return the axes.
+
+    A new figure has the look of a figure in print. The user's own axes keep the user's settings.
+    """
+    with needs("lab", "a figure"):
+        import matplotlib
+        from matplotlib import pyplot
+    with matplotlib.rc_context({} if given else settings()):
+        canvas = Canvas(style, plot.WIDTH, pyplot.figure, given)
+        try:
+            plot.draw(numbers, canvas)
+            canvas.finish()
+        except UserError:
+            if not given:
+                pyplot.close(canvas.figure)  # else a notebook shows half a figure
+            raise
+        shows = matplotlib.is_interactive()
+    matplotlib.interactive(shows)  # a notebook's backend sets it when it makes its first figure
+    for axes in () if given else canvas.figure.axes:  # ticks are made when it is shown
+        for which in ("x", "y"):
+            axes.tick_params(which, labelsize=settings()[f"{which}tick.labelsize"])
+    return canvas.axes
 
 
 def rendered(figure: Figure, form: str) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from operator import itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edgefl.errors import UserError, listed, nearest, undamaged
 from edgefl.results import figures
@@ -21,12 +22,16 @@ from edgefl.results.figures.base import (
     PlotStyle,
     Runs,
     drawn,
+    drawn_on,
     left,
     open_runs,
     save,
 )
 from edgefl.results.run_files import replace_file
 from edgefl.results.summary import AXES
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 OWN = PlotStyle()  # the figure's own choices
 
@@ -90,6 +95,14 @@ def write(
     if numbers is not None:
         replace_file(numbers, found.csv().encode())
     return save(drawn(find(kind), found, style), out, forms) + paths
+
+
+def axes(kind: str, runs: Runs, style: PlotStyle = OWN, given: Sequence[Axes] = ()) -> list[Axes]:
+    """Draw a figure with pyplot, or on the ``given`` axes; return the axes of its panels.
+
+    UserError if the runs do not have the figure, or if it has another number of panels.
+    """
+    return drawn_on(find(kind), data(kind, runs, style), style, given)
 
 
 def leave(directories: Sequence[Path], names: Mapping[str, Path]) -> list[Path]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from edgefl.results.run_files import write_table
 from edgefl.results.tables import plain_table
 from reproduction import figures
 from reproduction.entry import Claim, Entry, Figure, Finding, Part, Scale, Verdict
@@ -119,6 +120,15 @@ class Book:
             for part in entry.parts
             if (results := self.of_part(entry, part)) is not None
         )
+
+    def write_verdicts(self, path: Path, entries: Iterable[Entry]) -> None:
+        """Write a CSV file with a row for each claim of ``entries``."""
+        rows = [
+            (entry.name, each.claim.text, str(each.finding.verdict), each.finding.ours)
+            for entry in entries
+            for each in self.judged(entry)
+        ]
+        write_table(path, ("entry", "claim", "verdict", "ours"), rows)
 
     # ------------------------------------------------------------------ the list
     def show(self) -> None:

@@ -1,7 +1,7 @@
-"""The pages of docs/results as Markdown, from the result files alone.
+"""The pages of docs/results as Markdown, and the results in the strategies reference.
 
-The same files give the same bytes. Times are only between TIMES and END: two studies with equal
-numbers give pages that are equal without these parts (``without_times``).
+The same result files and configs give the same bytes. Times are only between TIMES and END: two
+studies with equal numbers give pages that are equal without these parts (``without_times``).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from edgefl.errors import UserError
@@ -16,23 +17,29 @@ from edgefl.results.run_files import replace_file
 from reproduction import figures
 from reproduction.book import Book, Judged
 from reproduction.entry import MOST_SEEDS, WALL, Entry, Figure, Part, Scale, Verdict
+from reproduction.plans import strategies
 from reproduction.registry import papers
-from reproduction.results import OF_RULE, RESULT, RULE, NoResults, Results, RunRow, setting_text
-from reproduction.rules import label, mean_of, number
+from reproduction.results import (
+    OF_RULE,
+    RESULT,
+    RULE,
+    NoResults,
+    Results,
+    RunRow,
+    key_in,
+    setting_text,
+)
+from reproduction.rules import label, mean_of
 
 DATA, FIGURES = "data", "figures"
 HAND = ("rule", "changes")  # pages of the folder that are written by hand
 MADE = "<!-- Made by scripts/studies/reproduce.py --pages from data/; do not edit. -->"
+BOX, BOX_END = "<!-- results: made by scripts/studies/reproduce.py --pages -->", "<!-- end -->"
 TIMES, END = "<!-- times: begin -->", "<!-- times: end -->"
-OLD_RULE = (
-    "These runs were made under [rule 1](rule.md#rule-1): convergence accuracies are the mean of"
-    " the last ten evaluations, and methods were tuned over fewer knobs."
-)
+OLD_RULE = "These runs were made under [rule 1](rule.md#rule-1)."
 MIXED = "Some of these runs were made under [rule 1](rule.md#rule-1): they are being repeated."
-OF_CODE = "Of the strategy's code (s), of the trainer's (t) and of the config (c)."
-OF_COMMIT = "The commit, and a digest of the config (c)."
 SMALL = "small scale"
-CLAIM_HEAD = ("Claim", "The paper", "Ours", "Verdict")
+CLAIM_HEAD = ("", "Claim", "The paper", "Ours", "Verdict")
 # The figure of the README: an entry, its part, the panel's title, and the names of its lines.
 BEST_CORNERS = (
     ("seed0-corners", "best", "Timely dissemination", {"without": "without", "with": "with"}),
@@ -52,11 +59,109 @@ def write(folder: Path, entries: Iterable[Entry]) -> list[Path]:
     pages = {"index": _front(book, by_hand, folder / FIGURES)}
     for key, paper in papers().items():
         pages[paper.page] = _paper(book, key, folder / FIGURES)
-    paths = []
-    for name, text in pages.items():
-        paths.append(folder / f"{name}.md")
-        replace_file(paths[-1], text.encode())
-    return paths
+    texts = {folder / f"{name}.md": text for name, text in pages.items()}
+    reference = folder.parent / "reference" / "strategies.md"
+    if reference.is_file():
+        texts[reference] = with_boxes(book, reference.read_text(encoding="utf-8"))
+    for path, text in texts.items():
+        replace_file(path, text.encode())
+    return list(texts)
+
+
+# ------------------------------------------------------------------ the strategies reference
+def with_boxes(book: Book, page: str) -> str:
+    """Return the strategies reference with our results at the end of each strategy's section.
+
+    A section of level 3 has the name of its strategy as title. What was there is replaced.
+    """
+    page = re.sub(f"{BOX}.*?{BOX_END}\n+", "", page, flags=re.DOTALL)
+    best = _best_runs(book)
+    return (
+        "".join(
+            f"{text.rstrip()}\n\n{BOX}\n{_box(book, best.get(title[1]))}\n{BOX_END}\n\n"
+            if (title := re.match(r"### (\S+)\n", text))
+            else text
+            for text in re.split(r"(?m)^(?=##)", page)
+        ).rstrip()
+        + "\n"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Table runs of a strategy, "PART/METHOD", and FedAvg's of the same part; "": it has none."""
+
+    results: Results
+    part: Part
+    which: str
+    fedavg: str
+
+    @property
+    def rank(self) -> tuple[bool, bool, float]:
+        """Highest at the paper's scale, beside FedAvg, with the best accuracy."""
+        accuracy = self.results.mean(self.which, "convergence_accuracy")
+        return self.results.scale is Scale.paper, bool(self.fedavg), accuracy or 0.0
+
+
+def _best_runs(book: Book) -> dict[str, Shown]:
+    """Return strategy -> its best runs, by their rank; the first ones of equal rank."""
+    best: dict[str, Shown] = {}
+    for entry in book.entries.values():
+        for part in entry.parts:
+            results = book.of_part(entry, part)
+            if results is None:
+                continue
+            named = {
+                f"{part.name}/{each['label']}": each["strategy"]
+                for each in strategies(part.config, part.methods)
+                if results.has(f"{part.name}/{each['label']}")
+            }
+            fedavg = next((which for which in named if named[which] == "fedavg"), "")
+            for which, strategy in named.items():
+                shown = Shown(results, part, which, fedavg)
+                if strategy not in best or best[strategy].rank < shown.rank:
+                    best[strategy] = shown
+    return best
+
+
+def _box(book: Book, shown: Shown | None) -> str:
+    """Return what our runs say of a strategy: its best setting beside FedAvg, and its claims."""
+    if shown is None:
+        return "**Results.** Not run in a study yet."
+    results, which, entry = shown.results, shown.which, shown.results.entry
+    beside = shown.fedavg if shown.fedavg != which else ""
+    numbers = [
+        f"{label(column)} {mean_of(results, which, column)}"
+        + (f" (FedAvg: {mean_of(results, beside, column)})" if beside else "")
+        for column in ("convergence_accuracy", "time_to_target_s")
+        if results.spread(which, column).n
+    ]
+    setting, seeds = setting_text(results.setting(which)), len(results.runs(which))
+    numbers += [f"with `{setting}`"] if setting else []
+    name = key_in(which)[1]
+    link = f"[{entry.name}](../results/{papers()[entry.paper].page}.md#{entry.name})"
+    text = (
+        f"**Results.** {'; '.join(numbers)}. As *{name}* of {link},"
+        f" {shown.part.title or shown.part.name}: {seeds} seed{'' if seeds == 1 else 's'}"
+        f"{_scale_mark(results.scale)}."
+    )
+    said = Counter(
+        each.finding.verdict
+        for each in book.judged(entry)
+        if each.scale is results.scale and name in _methods_in(each.claim.judge)
+    )
+    told = ", ".join(f"{verdict}: {said[verdict]}" for verdict in Verdict if said[verdict])
+    return f"{text} Its claims there: {told}." if told else text
+
+
+def _methods_in(judge: object) -> set[str]:
+    """Return the names of methods in a judge, and its other texts."""
+    if isinstance(judge, str):
+        return {key_in(judge)[1]}
+    inner = judge.values() if isinstance(judge, Mapping) else judge
+    if not isinstance(inner, Iterable):
+        return set()
+    return {name for each in inner for name in _methods_in(each)}
 
 
 def without_times(page: str) -> str:
@@ -66,7 +171,7 @@ def without_times(page: str) -> str:
 
 # ------------------------------------------------------------------ the front page
 def _front(book: Book, by_hand: Iterable[str], folder: Path) -> str:
-    """Return the front page: the chosen claims of each paper, and what all studies cost.
+    """Return the front page: the chosen claims of each paper in one picture, and what all cost.
 
     ``by_hand``: names of the folder's other pages. ``folder``: of the figures. UserError if a
     chosen claim is not there, or not the only one.
@@ -82,7 +187,7 @@ def _front(book: Book, by_hand: Iterable[str], folder: Path) -> str:
         "",
         "The claims were chosen before the runs, and [the rule](rule.md) was written before them. A"
         f" sign that is not filled is of the {SMALL}: it shows that the study works, not what the"
-        " paper's budget gives.",
+        " paper's budget gives. *So far*: not all runs are done.",
         "",
         _counted([each for found in judged.values() for each in found]),
         "",
@@ -91,17 +196,6 @@ def _front(book: Book, by_hand: Iterable[str], folder: Path) -> str:
     if drawn is not None:
         picture = f"![{CORNERS.title}]({drawn.parent.name}/{drawn.name})"
         lines += [picture, "", f"*{CORNERS.title}.*", ""]
-    lines += [
-        "## The main claims in numbers",
-        "",
-        "Ours is the difference to the compared method, paired by seed, with its interval (95 %"
-        " over all looks), or a mean ± standard deviation over the seeds. Each study is one"
-        " command; its result files are in `docs/results/data`, and runs that they have are not"
-        " repeated.",
-        "",
-    ]
-    for key in papers():
-        lines += _front_of_paper(book, key, chosen[key])
     lines += [TIMES, *_costs(book), END, "", "```{toctree}", ":hidden:", ""]
     lines += [*by_hand, *(paper.page for paper in papers().values()), "```", ""]
     return "\n".join(lines)
@@ -187,24 +281,6 @@ def _counted(judged: Sequence[Judged]) -> str:
     return f"Claims: {len(judged)}. Of these, {'; '.join(told) or 'none was judged'}."
 
 
-def _front_of_paper(book: Book, key: str, chosen: Sequence[tuple[Entry, Judged]]) -> list[str]:
-    """Return a paper's section: a row for each chosen claim, and the commands of their studies."""
-    paper, entries = papers()[key], book.of_paper(key)
-    more = sum(len(each.claims) for each in entries) - len(chosen)
-    rest = f"[Its tables, figures and {more} further claims]({paper.page}.md)"
-    lines = [f"### {paper.title}", "", f"{_cited(key)}. {rest}.", ""]
-    if not chosen:
-        return lines
-    head = [CLAIM_HEAD[0], "Study", *CLAIM_HEAD[1:]]
-    rows = []
-    for entry, each in chosen:
-        claim, *cells = _claim_cells(each)
-        rows.append([claim, _link(entry), *cells])
-    lines += ["```{dropdown} Claim by claim", *_table(head, rows), "```", ""]
-    commands = dict.fromkeys(_command(entry) for entry, _ in chosen)
-    return [*lines, "```bash", *commands, "```", ""]
-
-
 def _beginning(judged: Sequence[Judged], entry: str, text: str) -> Judged:
     found = [each for each in judged if each.claim.text.startswith(text)]
     if len(found) != 1:
@@ -267,28 +343,48 @@ def _cited(key: str) -> str:
 
 
 def _entry(book: Book, entry: Entry, figures: Path) -> list[str]:
+    """Return an entry's section: what it says in one figure and one table; the rest is folded."""
     judged = book.judged(entry)
-    lines = [f"## {entry.name}", "", f"**{entry.title}** ({entry.source})", ""]
+    lines = [f"## {entry.name}", "", f"**{entry.title}** ({entry.source}).", ""]
     lines += [f"*Reading.* {entry.reading} {_clock_of(book, entry)}", ""]
-    lines += [entry.notes, ""] if entry.notes else []
     lines += _state_of_runs(book, entry)
-    lines += ["```bash", _command(entry), "```", ""]
+    drawn = [
+        _picture(figure, *found)
+        for figure in entry.figures
+        if (found := book.figure(entry, figure, figures)) is not None
+    ]
+    lines += [line for picture in drawn[:1] for line in picture]
     if judged:
-        lines += ["### Claims", "", *_table(CLAIM_HEAD, map(_claim_cells, judged)), ""]
-        reasons = [line for each in judged for line in _reasons(each)]
-        lines += ["```{dropdown} The numbers behind each verdict, and causes", *reasons, "```", ""]
-    for figure in entry.figures:
-        drawn = book.figure(entry, figure, figures)
-        if drawn is not None:
-            path, scale = drawn
-            plain = re.sub(r"[\[\]*`]", "", figure.title)
-            text = f"{figure.title}{_scale_mark(scale)}"
-            lines += [f"![{plain}]({FIGURES}/{path.name})", "", f"*{text}*", ""]
-    for part in entry.parts:
-        results = book.of_part(entry, part)
-        if results is not None:
-            lines += _part(results, part)
-    return lines
+        rows = [[str(place), *_claim_cells(each)] for place, each in enumerate(judged, 1)]
+        lines += [*_table(CLAIM_HEAD, rows), ""]
+        reasons = [line for place, each in enumerate(judged, 1) for line in _reasons(place, each)]
+        lines += _folded("Why: the numbers behind each verdict, and causes", reasons)
+    tables = [
+        line
+        for part in entry.parts
+        if (results := book.of_part(entry, part)) is not None
+        for line in _part(results, part)
+    ]
+    more = [entry.notes, ""] if entry.notes else []
+    more += [*tables, *(line for picture in drawn[1:] for line in picture)]
+    if book.tables[entry.name].path.is_file():
+        every = f"[Every run]({DATA}/{entry.name}.csv), those of the tuning included: setting, seed"
+        more += [f"{every}, numbers and what made them.", ""]
+    more += ["```bash", _command(entry), "```"]
+    names = [*(["means"] if tables else []), *(["further figures"] if drawn[1:] else [])]
+    return [*lines, *_folded(", ".join([*names, "command"]).capitalize(), more)]
+
+
+def _picture(figure: Figure, path: Path, scale: Scale) -> list[str]:
+    """Return the lines of a figure that was drawn."""
+    plain = re.sub(r"[\[\]*`]", "", figure.title)
+    text = f"{figure.title}{_scale_mark(scale)}"
+    return [f"![{plain}]({FIGURES}/{path.name})", "", f"*{text}*", ""]
+
+
+def _folded(summary: str, lines: Sequence[str]) -> list[str]:
+    """Return lines behind a click. HTML, since a reader of the repository sees no directives."""
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>", ""]
 
 
 def _clock_of(book: Book, entry: Entry) -> str:
@@ -331,28 +427,27 @@ def _command(entry: Entry) -> str:
 
 
 def _claim_cells(judged: Judged) -> list[str]:
-    """Return the cells of a claim's row, as CLAIM_HEAD names them."""
+    """Return the cells of a claim's row after its number, as CLAIM_HEAD names them."""
     verdict = f"**{judged.finding.verdict}**{_scale_mark(judged.scale)}"
     if judged.scale is not None and not judged.is_complete:
-        verdict += " (so far: not all runs are done)"
+        verdict += " (so far)"
     ours = judged.finding.ours + (_scale_mark(judged.scale) if judged.finding.ours else "")
     return [judged.claim.text, judged.claim.published, ours, verdict]
 
 
-def _reasons(judged: Judged) -> list[str]:
-    """Return why a claim has its verdict, as a list item."""
+def _reasons(place: int, judged: Judged) -> list[str]:
+    """Return why the claim in this row of the table has its verdict, as a list item."""
     finding, claim = judged.finding, judged.claim
-    why = f": {finding.why}" if finding.why else "."
-    lines = [f"- {claim.text}: **{finding.verdict}**{_scale_mark(judged.scale)}{why}"]
+    lines = [f"{place}. {finding.why or f'{finding.verdict}.'}"]
     if finding.verdict is Verdict.fails and judged.scale is Scale.paper:
-        lines.append(f"  *Cause.* {claim.cause or 'Not looked for yet.'}")
+        lines.append(f"   *Cause.* {claim.cause or 'Not looked for yet.'}")
     return lines
 
 
 # ------------------------------------------------------------------ a part's table
 def _part(results: Results, part: Part) -> list[str]:
     """Return a part's table: a row per method, with its setting and the spread of its columns."""
-    lines = [f"### {part.title or part.name}{_scale_mark(results.scale)}", ""]
+    lines = [f"**{part.title or part.name}**{_scale_mark(results.scale)}", ""]
     if results.is_strained(part.name):
         lines += [
             "Some of these runs are **strained**: the machine did not keep up, so their times are"
@@ -373,7 +468,7 @@ def _part(results: Results, part: Part) -> list[str]:
         rows.append([name, *setting, *(_spread(results, which, each) for each in columns), seeds])
     head = ["Method", *(["Tuned"] if tuned else []), *map(label, columns), "Seeds"]
     lines += [*_table(head, rows), ""]
-    return [*lines, *_tuning(results, part), *_origin(results, part)]
+    return [*lines, *_tuning(results, part)]
 
 
 def _done(results: Results, part: Part) -> list[str]:
@@ -385,12 +480,12 @@ def _done(results: Results, part: Part) -> list[str]:
 def _spread(results: Results, which: str, column: str) -> str:
     found = results.spread(which, column)
     if found.mean is None:
-        return f"{found.n} of {found.of} runs have it" if found.n else "none"
+        return f"{found.n} of {found.of} runs" if found.n else "none"
     return mean_of(results, which, column)
 
 
 def _tuning(results: Results, part: Part) -> list[str]:
-    """Return how the part was tuned, and all that was tried."""
+    """Return how the part was tuned."""
     plan = part.tuning
     if plan is None:
         from_other = f"The tuned values are those of `{part.settings_of}`."
@@ -400,33 +495,11 @@ def _tuning(results: Results, part: Part) -> list[str]:
     counts = sorted({len(its) for its in settings if its})
     each = " or ".join(map(str, counts)) or "no"
     seeds = sorted({row.seed for rows in tried.values() for row in rows}) or plan.seeds
-    lines = [
+    return [
         f"Tuned: {each} settings of each method, {100 * plan.share:g} % of the budget, seeds"
         f" {', '.join(map(str, seeds))}, by {label(plan.metric)}.",
         "",
-        "```{dropdown} All settings that were tried",
     ]
-    cells = []
-    for name, rows in tried.items():
-        which = f"{part.name}/{name}"
-        best = results.setting(which) if results.has(which) else {}
-        for row in rows:
-            score = number(row.numbers.get(plan.metric))
-            score = f"**{score}**" if row.setting == best else score
-            cells.append([name, setting_text(row.setting), score])
-    return [*lines, *_table(("Method", "Setting", label(plan.metric)), cells), "```", ""]
-
-
-def _origin(results: Results, part: Part) -> list[str]:
-    """Return what made the numbers, as digests."""
-    rows, told = [], {}
-    for which in _done(results, part):
-        digests = sorted({row.digest for row in results.runs(which)})
-        told |= {OF_CODE if digest.count("-") > 1 else OF_COMMIT: None for digest in digests}
-        cells = ", ".join(f"`{digest}`" for digest in digests)
-        rows.append([which.removeprefix(f"{part.name}/"), cells])
-    head = "```{dropdown} Digests of what made these numbers"
-    return [head, " ".join(told), "", *_table(("Method", "Digest"), rows), "```", ""]
 
 
 def _scale_mark(scale: Scale | None) -> str:

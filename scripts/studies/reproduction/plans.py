@@ -19,7 +19,7 @@ import tomli_w
 
 from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.file import base_of, load
+from edgefl.config.file import Config, base_of, load
 from edgefl.errors import UserError, listed, nearest
 from edgefl.plugins.sweep.choice import Tried, best_of
 from edgefl.plugins.sweep.metrics import metric
@@ -201,13 +201,14 @@ class PartPlan:
         path = self.config.with_name(f"{self.part.name}-tuning.toml")
         self._write(path, self.tuned)
         plan = SweepPlan(
-            config=path,
+            config=Config.read(path).changed(
+                (*self.overrides, *self._shorter(tuning), *tuning.overrides)
+            ),
             axes=tuple(
                 axis_of(number, method, name, values)
                 for number, method in enumerate(self.tuned)
                 for name, values in self.axes(method).items()
             ),
-            overrides=(*self.overrides, *self._shorter(tuning), *tuning.overrides),
             seeds=self.part.seeds_at(self.scale),
             metric=metric(tuning.metric),
             best_seed=tuning.seeds[0],

@@ -51,6 +51,7 @@ OPPOSITE = {
     Verdict.fails: Verdict.holds,
     Verdict.equal: Verdict.holds,
 }
+MOST_SHOWN = 3  # numbers of a claim of several statements; ``why`` has all
 MOST_COUNT = 1e7  # a larger number has four digits, too
 
 
@@ -430,10 +431,16 @@ def some(findings: Mapping[str, Finding]) -> Finding:
 
 
 def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Finding:
-    """Return the first verdict in ``order`` that a finding has, with what all of them say."""
+    """Return the first verdict in ``order`` that a finding has, with what all of them say.
+
+    Only the numbers of those that have this verdict are ``ours``, of MOST_SHOWN at most.
+    """
     verdicts = [each.verdict for each in findings.values()]
     verdict = next((each for each in order if each in verdicts), order[-1])
-    ours = "; ".join(f"{name} {each.ours}" for name, each in findings.items() if each.ours)
+    saying = [name for name, each in findings.items() if each.ours and each.verdict is verdict]
+    ours = "; ".join(f"{name} {findings[name].ours}" for name in saying[:MOST_SHOWN])
+    if len(saying) > MOST_SHOWN:
+        ours += f"; and {len(saying) - MOST_SHOWN} more"
     why = " ".join(f"{name}: {each.verdict}. {each.why}".strip() for name, each in findings.items())
     alike = [each for each in findings.values() if each.verdict is verdict]
     needed = max((each.needed for each in alike), default=0)
@@ -444,7 +451,7 @@ def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Findin
 # ------------------------------------------------------------------ texts
 def signed(value: float) -> str:
     """Return "+0.031" or "-12.4": three digits."""
-    return f"{value:+.3g}"
+    return ("+" if value >= 0 else "") + digits(value, 3)
 
 
 def number(value: float | None) -> str:
@@ -452,7 +459,13 @@ def number(value: float | None) -> str:
     if value is None:
         return "none"
     whole = float(value).is_integer() and abs(value) < MOST_COUNT
-    return f"{value:,.0f}" if whole else f"{value:.4g}"
+    return f"{value:,.0f}" if whole else digits(value, 4)
+
+
+def digits(value: float, count: int) -> str:
+    """Return ``value`` with so many digits; a large number as "73,740,000", without an exponent."""
+    text = f"{value:.{count}g}"
+    return f"{float(text):,.0f}" if abs(float(text)) >= 10 ** (count - 1) else text
 
 
 def label(column: str) -> str:
@@ -471,7 +484,8 @@ def mean_of(results: Results, which: str, column: str) -> str:
     found = results.spread(which, column)
     if found.mean is None:
         return f"none in {found.of - found.n} of {found.of} runs"
-    return number(found.mean) + ("" if found.deviation is None else f" ± {found.deviation:.2g}")
+    deviation = "" if found.deviation is None else f" ± {digits(found.deviation, 2)}"
+    return number(found.mean) + deviation
 
 
 def family_text(results: Results, family: Mapping[float, str], column: str) -> str:

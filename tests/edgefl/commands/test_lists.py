@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -23,8 +24,8 @@ from edgefl.cli import (
     loaded,
 )
 from edgefl.clocks.wall.edge.membership import Membership
-from edgefl.commands import lists, options, run
-from edgefl.commands.lists import NewKind, new
+from edgefl.commands import lists, new, options, run
+from edgefl.commands.new import NewKind
 from edgefl.config import packaged
 from edgefl.config.file import load
 from edgefl.errors import UserError
@@ -57,6 +58,8 @@ def edgefl(
         ("selections", "oort", "Oort: "),
         ("models", "lenet5", "LeNet-5: "),
         ("datasets", "fashion_mnist", "Fashion-MNIST: "),
+        ("partitions", "dirichlet", "Dirichlet(alpha): "),
+        ("compressions", "int8", "A quarter of the bytes: "),
     ],
 )
 def test_listings_say_a_line_about_each(
@@ -68,6 +71,82 @@ def test_listings_say_a_line_about_each(
     listed = dict(row.split(maxsplit=1) for row in rows)
     assert hint.startswith("next: ") and listed[name].startswith(begin)
     assert all(listed.values()) and list(listed) == sorted(listed)
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            ["strategies", "fedasync"],
+            [
+                r"FedAsync: each arriving model",
+                r"Source: Xie et al\. 2019, arXiv 1903\.03934\.",
+                r"alpha_t = alpha s\(gap\)",
+                r"file: .*/edgefl/strategies/fedasync\.py",
+                r"options beside \[\[strategies\]\] strategy = \"fedasync\":",
+                r"alpha = 0\.6 +number, more than 0, at most 1\. Mixing weight of a fresh",
+                r"options of all strategies of its kind:",
+                r"concurrency = 10 +integer or",
+            ],
+        ),
+        (["selections", "oort"], [r"Oort", r"exploration = 0\.\d+ +number", r"next: .*=oort"]),
+        (["models", "mlp"], [r"Multi-layer", r"hidden = \[.*\] +list of integer"]),
+        (["datasets", "imdb"], [r"IMDb", r"length = 256", r"next: edgefl data get imdb"]),
+        (["datasets", "mnist"], [r"MNIST", r"\[data\] name = \"mnist\" has no options"]),
+        (["partitions", "dirichlet"], [r"alpha = required +number, more than 0"]),
+        (["compressions", "top_k"], [r"share = 0\.01"]),
+        (
+            ["strategies", "mine.py:MyMean"],
+            [r"Mean of mine", r"file: .*/mine\.py", r"weight = 2"],
+        ),
+    ],
+)
+def test_one_of_a_listing_is_shown_with_its_source_and_options(
+    edgefl: Command, words: list[str], lines: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.py").write_text(MINE)
+    status, out, err = edgefl(*words)
+    assert (status, err) == (0, "")
+    places = [re.search(f"^{line}", out, re.M) for line in lines]
+    assert all(places), (lines, out)
+    assert [*places] == sorted(places, key=lambda found: found.start() if found else 0)
+
+
+MINE = '''"""Mean of mine."""
+from edgefl.api import Rounds, RoundsOptions
+
+class MyOptions(RoundsOptions):
+    weight: int = 2
+    """Its weight."""
+
+class MyMean(Rounds):
+    Options = MyOptions
+'''
+
+
+def test_the_keys_of_a_config_are_listed(edgefl: Command) -> None:
+    out = edgefl("configs", "--keys")[1]
+    assert "training.learning_rate = 0.05" in out and "micro_batch_size" not in out
+    assert "tables: flower, data, " in out
+    out = edgefl("configs", "--keys", "training")[1]
+    basic, advanced = out.split("advanced:")
+    assert "training.epochs = 1" in basic.split("basic:")[1]
+    assert "training.micro_batch_size = none" in advanced
+    assert "groups.count = required" in edgefl("configs", "groups", "--keys")[1]
+
+
+def test_the_schema_is_printed(edgefl: Command) -> None:
+    status, out, err = edgefl("schema")
+    assert (status, err) == (0, "")
+    assert json.loads(out)["title"] == "Experiment file of edgefl"
+
+
+def test_the_help_has_groups(edgefl: Command) -> None:
+    out = edgefl("--help")[1]
+    places = [out.index(f"─ {panel} ─") for panel in cli.PANELS]
+    assert places == sorted(places)
+    assert places[0] < out.index("│ run ") < places[1] < out.index("│ plot ")
+    assert out.index("│ replay ") > places[-1]
 
 
 def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
@@ -92,6 +171,13 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (
+            ["strategies", "fedasink"],
+            "unknown strategy 'fedasink' (nearest: 'fedasync'); one of your own",
+        ),
+        (["models", "nope.py:build"], "'nope.py:build': no file "),
+        (["configs", "--keys", "trainig"], "--keys: no table 'trainig' (nearest: 'training')"),
+        (["configs", "--keys", "--copy", "x"], "--keys and --copy: expected one of them"),
         (["strategis"], "No such command 'strategis'. Did you mean 'strategies'?"),
         (
             ["keys", "new", "x", "--ids", "a,B"],
@@ -205,7 +291,8 @@ def test_a_run_without_a_config_lists_them(capsys: pytest.CaptureFixture[str]) -
 
 @pytest.mark.processes
 def test_the_tests_that_it_writes_pass(tmp_path: Path) -> None:
-    for kind in NewKind:
+    kinds = [kind for kind in NewKind if kind is not NewKind.config]
+    for kind in kinds:
         told = CliRunner().invoke(app, ["new", kind, f"my-{kind}", "--in", str(tmp_path)])
         assert told.exit_code == 0 and f"pytest test_my_{kind}.py" in told.output
         assert told.output.splitlines()[-1].startswith("next: cd ")
@@ -216,20 +303,43 @@ def test_the_tests_that_it_writes_pass(tmp_path: Path) -> None:
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
-    assert run.returncode == 0 and "7 passed" in run.stdout, run.stdout + run.stderr
+    assert run.returncode == 0 and "8 passed" in run.stdout, run.stdout + run.stderr
+
+
+def test_a_new_config_and_project_can_be_run(tmp_path: Path) -> None:
+    new.new(NewKind.config, "mine.toml", tmp_path)
+    assert load(tmp_path / "mine.toml").name == "mine"
+    new.new(NewKind.project, "my-study", tmp_path)
+    project = tmp_path / "my_study"
+    assert sorted(path.name for path in project.iterdir()) == [
+        ".gitignore",
+        "README.md",
+        "experiment.schema.json",
+        "experiment.toml",
+        "my_study.py",
+        "test_my_study.py",
+    ]
+    found = load(project / "experiment.toml")
+    assert found.name == "my_study"
+    assert found.strategies[-1].strategy == "my_study.py:MyStudy"
+    assert "experiment.toml" in (project / "test_my_study.py").read_text()
+    for path in (*project.glob("*.py"), project / "README.md", project / "experiment.toml"):
+        assert "NAME" not in path.read_text() and "CLASS" not in path.read_text()
+    with pytest.raises(UserError, match="my_study/experiment.toml: already exists"):
+        new.new(NewKind.project, "my_study", tmp_path)
 
 
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text("precious")
     with pytest.raises(UserError, match="test_mine.py: already exists"):
-        new(NewKind.model, "mine", tmp_path)
+        new.new(NewKind.model, "mine", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
 
 
 @pytest.mark.parametrize("name", ["9lives", "My", "a b", "../up", ""])
 def test_a_name_that_python_could_not_import_is_one_line(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected lower-case letters"):
-        new(NewKind.data, name, tmp_path)
+        new.new(NewKind.data, name, tmp_path)
 
 
 @pytest.mark.parametrize(("program", "name"), [(app, "edgefl"), (emulator_app, "emulator")])

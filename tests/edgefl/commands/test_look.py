@@ -22,6 +22,7 @@ from recorded import killed, record
 
 from edgefl import cli
 from edgefl.commands.options import kept_aside
+from edgefl_testbed import install_command
 
 FIRST = ROOT / "tests" / "golden" / "first_version"
 ALL = ("compare", "plot", "view", "report", "export --to perfetto")
@@ -187,7 +188,7 @@ def test_a_run_of_the_first_version(edgefl: Edgefl, finished: bool) -> None:
     assert Path("timeline.png").stat().st_size > 10_000
     shown = HtmlPage(Path("report.html").read_text())
     assert shown.wrong == []
-    assert ("unfinished" in shown.tables[0][1][-1]) is not finished
+    assert ("unfinished" in shown.tables[0][1]) is not finished
     assert json.loads(Path("trace.json").read_bytes())["traceEvents"]
 
 
@@ -240,6 +241,16 @@ def test_a_table_for_a_paper_is_all_that_is_printed(
     assert "numbers: " not in shown and Path("all.csv").is_file()
 
 
+def test_columns_by_the_words_of_the_table(edgefl: Edgefl, seeds: Path) -> None:
+    """The same ones on the terminal and for a paper, in the order in which they are asked for."""
+    words = "compare runs/x --columns up,final,target"
+    told = edgefl(words)[1].splitlines()
+    assert told[0].split() == ["strategy", "up", "(kB)", "final", "accuracy", "to", "0.8", "(s)"]
+    heads = [line for line in edgefl(f"{words} --latex")[1].splitlines() if "strategy" in line]
+    assert heads[0].startswith("strategy & up (") and heads[0].count("&") == 3
+    assert "nearest: 'staleness'" in edgefl("compare runs/x --columns stalenes")[2]
+
+
 def test_a_run_killed_in_the_middle_of_a_line(edgefl: Edgefl, seeds: Path) -> None:
     evaluated_run(seeds / "killed" / "seed1", 1, FAST[:4], killed=True)
     evaluated_run(seeds / "begun" / "seed1", 1, [], killed=True)
@@ -283,8 +294,8 @@ def test_parquet_on_an_install_without_pyarrow(edgefl: Edgefl, seeds: Path) -> N
     done: Any = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 2 and not Path("x.parquet").exists()
     assert done.stderr == (
-        "edgefl: --parquet needs the package 'pyarrow', which is not installed: pip install"
-        " 'edgefl[export]'\n"
+        "edgefl: --parquet needs the package 'pyarrow', which is not installed:"
+        f" {install_command('export')}\n"
     )
 
 
@@ -388,7 +399,7 @@ def test_a_format_whose_package_is_missing(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     line = edgefl(f"export {run} --to {name} --out out")[2]
-    assert line.endswith(f"which is not installed: pip install 'edgefl[{extra}]'\n"), line
+    assert line.endswith(f"which is not installed: {install_command(extra)}\n"), line
 
 
 @pytest.mark.parametrize("to", ["perfetto", "parquet", "tensorboard"])

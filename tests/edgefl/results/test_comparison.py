@@ -13,7 +13,7 @@ import pytest
 from compared_runs import evaluated_run
 
 from edgefl.errors import UserError
-from edgefl.results import compare
+from edgefl.results import compare, typed_tables
 from edgefl.results.compare import Comparison, Question, answer
 from edgefl.results.tables import grid, latex, markdown
 
@@ -346,7 +346,7 @@ def test_a_row_per_scheme_or_run(folder: Path) -> None:
 def test_parquet_has_the_numbers(folder: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     found = compare.of_schemes(ask(folder, baseline="fedavg"))
-    compare.write_parquet(found, folder / "x.parquet")
+    typed_tables.write_parquet(typed_tables.of_records(found), folder / "x.parquet")
     assert parquet.read_table(folder / "x.parquet").to_pylist() == found
     types = parquet.read_schema(folder / "x.parquet")
     assert str(types.field("stability_mean").type) == "double", "although no run has it"

@@ -10,7 +10,7 @@ from builders import experiment
 
 from edgefl.config.file import dump
 from edgefl.errors import UserError
-from edgefl.results.differences import Difference, differences, refuse
+from edgefl.results.differences import Difference, differences, in_short, refuse
 
 FACTS = {"strategy": "fedavg", "clock": "virtual", "git_commit": "1", "port": 4711}
 
@@ -138,3 +138,52 @@ def test_strict_names_who_differs_in_what(tmp_path: Path) -> None:
         " instead of 32, training.epochs = 2 instead of 1, training.momentum = 0.9 instead of 0"
         " and 1 more; leave these runs out, or run them with the same config"
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "phrases"),
+    [
+        (
+            {
+                "data": {"name": "digits"},
+                "partition": {"name": "dirichlet", "alpha": 0.5},
+                "model": {"name": "mlp"},
+                "edges": {"count": 10, "names": []},
+                "links": {"kind": "emulated", "up_mbit_s": 1.0, "down_mbit_s": 4.0},
+                "medium": {"kind": "none"},
+                "stop": {"emulated_s": 25.0, "versions": 30},
+            },
+            [
+                *("digits, dirichlet 0.5", "mlp", "10 edges", "1 Mbit/s up, 4 Mbit/s down"),
+                "until 25 s or 30 versions",
+            ],
+        ),
+        (
+            {
+                "task": "my_task.py:build",
+                "model": {"name": "mlp"},
+                "edges": {"names": ["a", "b"]},
+                "links": {"profile": "lte", "up_mbit_s": 5.0},
+                "medium": {"kind": "cell"},
+            },
+            ["my_task.py:build", "2 edges", "lte links", "one shared cell"],
+        ),
+        (
+            {
+                "edges": {"count": 40},
+                "groups": [{"name": "lte", "count": 30}, {"name": "dsl", "count": 10}],
+                "links": {"up_mbit_s": 1.0},
+                "medium": {"kind": "tdma"},
+            },
+            ["40 edges (30 lte, 10 dsl)", "a TDMA channel"],
+        ),
+        ({"links": {"kind": "native", "up_mbit_s": 10.0}}, ["native links"]),
+        (
+            {"stop": 3, "groups": [1, {"name": 2}], "edges": {"count": "x"}, "data": {"name": []}},
+            [],
+        ),
+    ],
+    ids=["usual", "own task", "groups", "native", "damaged"],
+)
+def test_what_was_run_in_short(config: dict[str, Any], phrases: list[str]) -> None:
+    assert in_short(config) == phrases

@@ -159,10 +159,10 @@ def test_the_table_shows_mean_deviation_and_who_never_got_there(tmp_path: Path) 
         run(tmp_path / "fedbuff" / f"seed{seed}", seed, accuracy, late_s, versions=1000 * seed)
     lines = [line.split() for line in shown(compare.load(tmp_path)).splitlines()]
     place = next(at for at, words in enumerate(lines) if words[:1] == ["fedavg"])
-    assert lines[place][:6] == ["fedavg", "0.920", "0.920", "5.00", "2.0", "10.0"]
-    assert lines[place + 1][:6] == ["3", "seeds", "±.020", "±.020", "±3.61", "±0"]
+    assert lines[place][:5] == ["fedavg", "0.920", "5.00", "2.0", "10.0"]
+    assert lines[place + 1][:5] == ["3", "seeds", "±.020", "±3.61", "±0"]
     (other,) = (words for words in lines if words[:1] == ["fedbuff"])
-    assert other[3:7] == ["2", "of", "3", "2000"]
+    assert other[2:6] == ["2", "of", "3", "2000"]
 
 
 def test_a_mean_has_the_worst_verdict_of_its_runs_and_warns_of_short_ones(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_verdict_is_never_cut_off(tmp_path: Path, width: int) -> None:
     assert "strained" in text and "unfinished" in text and "no room in" in text
     if width == 80:
         assert all(
-            number in text for number in ("185k", "±87.3k", "14.8M", "123458", "_for_a_strategy")
+            number in text for number in ("185k", "±87.3k", "14.8M", "_for_a_strategy")
         )  # mean of 123,456 and 246,912
 
 

@@ -22,6 +22,7 @@ from edgefl.clocks.virtual.pool.workers import WorkerReport, done
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.vectors import ALIGNMENT, aligned_copy
+from edgefl_testbed import install_command
 
 CONNECT_S = 3.0
 PATIENCE_S = 60.0  # how long to wait for a first worker
@@ -74,7 +75,7 @@ def _installed() -> Any:
         import ray
     except ImportError:
         raise UserError(
-            "--engine ray needs Ray, which is not installed: pip install 'edgefl[ray]'"
+            f"--engine ray needs Ray, which is not installed: {install_command('ray')}"
         ) from None
     return ray
 

@@ -63,9 +63,9 @@ function crossing(x, y, at, end, steps) {
 export class Chart {
   /**
    * `options`: title; view (charts over emulated time) or null; format(value) of y; axisFormat;
-   * xFormat; dots; steps (a value holds until the next); bins (many of them); zero (y begins at
-   * 0); whole (numbers only); log; empty (words while there is nothing); mean: the legend has the
-   * mean, not the latest value.
+   * xFormat; xWhole (numbers only); dots; steps (a value holds until the next); bins (many of them); zero (y begins at
+   * 0; "all": while all of x is shown); whole (numbers only); log; empty (words while there is
+   * nothing).
    */
   constructor(options) {
     this.options = { height: 190, ...options };
@@ -74,9 +74,9 @@ export class Chart {
     this.legend = el("span", { class: "legend" });
     this.box = el("div", { class: "plot", "data-empty": options.empty ?? "no rows yet" });
     this.tools = el("span", { class: "tools" });
+    this.name = el("span", { class: "name" }, options.title);
     this.root = el("figure", { class: "chart", role: "group", "aria-label": options.title },
-      el("figcaption", {}, el("span", { class: "name" }, options.title), this.legend, this.tools),
-      this.box);
+      el("figcaption", {}, this.name, this.legend, this.tools), this.box);
     this.log = Boolean(options.log);
     charts.add(this);
     this.watch = new ResizeObserver(() => this._size());
@@ -90,8 +90,9 @@ export class Chart {
     this.root.remove();
   }
 
-  /** `series`: [{label, colour, dash, x, y, dim, lines: [{value, label}]}]; x ascends. The edges of
-   * a band have no label; `bandTo` is how many series later the lower edge is. */
+  /** `series`: [{label, colour, dash, x, y, note, lines: [{value, label}]}]; x ascends. `note` is
+   * in the legend in place of the latest value. The edges of a band have no label; `bandTo` is how
+   * many series later the lower edge is. */
   set(series) {
     this.series = series;
     const shape = JSON.stringify(series.map((each) => [each.label, each.colour, each.dash,
@@ -151,10 +152,13 @@ export class Chart {
     }
     if (low > high) return { min: this.log ? 0.1 : 0, max: 1 };
     if (this.log) return { min: low / 1.15, max: Math.max(low * 1.01, high) * 1.15 };
-    if (this.options.zero) low = Math.min(0, low);
-    if (this.options.whole) high = Math.max(high, 2);
+    const { view, whole } = this.options;
+    const zero = this.options.zero === true || (this.options.zero === "all"
+      && (!view || view.mode === "all"));
+    if (zero) low = Math.min(0, low);
+    if (whole) high = Math.max(high, 2);
     const pad = (high - low || Math.abs(high) || 1) * 0.06;
-    const least = this.options.zero ? low : low - pad;
+    const least = zero ? low : low - pad;
     return { min: low >= 0 ? Math.max(0, least) : least, max: high + pad };
   }
 
@@ -190,7 +194,7 @@ export class Chart {
       scales: { x: { time: false, auto: false }, y: { auto: false, distr: this.log ? 3 : 1 } },
       axes: [
         { ...axis, size: 28, gap: 3, space: 64, values: xValues,
-          ...(options.view ? { incrs: TIME } : {}) },
+          ...(options.view ? { incrs: TIME } : options.xWhole ? { incrs: WHOLE } : {}) },
         { ...axis, size: 58, gap: 3, ...(options.whole ? { incrs: WHOLE } : {}),
           values: (plot, values, axisAt, space, step) => values.map((value) => (
             value === null ? "" : (options.axisFormat ?? options.format)(value, step))) },
@@ -270,16 +274,10 @@ export class Chart {
       el("span", { class: "entry" }, lineKey(each), `${each.label} `, el("b", {})))));
   }
 
-  /** A series' value at the cursor, else its latest, or with `mean` that of what is shown. */
-  _value({ x, y, thin }) {
+  /** A series' value at the cursor, else its note or its latest value. */
+  _value({ x, y, note }) {
     const pointed = this.at !== null && this.at !== undefined;
-    if (this.options.mean && !pointed && !thin) {
-      const [from, to] = this.xRange;
-      const shown = Array.from(y).filter((value, place) => (
-        Number.isFinite(value) && x[place] >= from && x[place] < to));
-      const sum = shown.reduce((total, value) => total + value, 0);
-      return shown.length ? `${this.options.format(sum / shown.length)} on average` : "–";
-    }
+    if (note && !pointed) return note;
     let found = pointed ? lowerBound(x, x.length, this.at + 1e-9) - 1 : x.length - 1;
     while (found >= 0 && !Number.isFinite(y[found])) found -= 1;
     return found < 0 ? "–" : this.options.format(y[found]);

@@ -3,18 +3,17 @@
 import { Chart } from "./charts.js";
 import { METRICS } from "./run.js";
 import { theme } from "./theme.js";
-import { bytes, clamp, count, digits, el, rate, tick } from "./util.js";
+import { bytes, clamp, count, digits, el, rate, setText, tick } from "./util.js";
 
 /** Decimal places that tell values apart that are `step` apart. */
 const places = (step) => clamp(Math.ceil(-Math.log10(step) - 1e-9), 0, 8);
 
 const X = {
   emulated_s: { name: "emulated time", format: null },
-  version: { name: "version", format: (value) => count(value) },
+  version: { name: "version", format: (value) => count(value), whole: true },
   bytes_up: { name: "bytes up", format: (value) => bytes(value) },
   wall_s: { name: "wall time", format: (value, step) => tick(value, step) },
 };
-const MOST_GAPS = 12;
 
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
 
@@ -34,26 +33,27 @@ export class Curves {
     this.score = "accuracy";
     this.charts = {};
     this.root = el("div", { class: "pair" });
-    this.tools = el("label", { class: "inline" }, "over ", this.choice);
+    this.tools = el("span", { class: "tools" }, ...this._lossTools(),
+      el("label", { class: "inline" }, "over ", this.choice));
     this._make();
   }
 
   _make() {
     Object.values(this.charts).forEach((chart) => chart.remove());
-    const { format } = X[this.x];
+    const { format, whole } = X[this.x];
     const over = this.x === "emulated_s" ? this.view : null;
     const empty = "no evaluation yet";
     this.charts = {
       accuracy: new Chart({ title: capital(this.score), view: over, xFormat: format, empty,
+        xWhole: whole, zero: "all",
         steps: true, // a model is constant between its versions
         format: (value) => digits(value, 4),
         axisFormat: (value, step) => digits(value, Math.max(2, places(step))) }),
       loss: new Chart({ title: "Loss", view: over, xFormat: format, empty, log: this.log,
-        steps: true,
+        xWhole: whole, zero: "all", steps: true,
         format: (value) => digits(value, 4),
         axisFormat: (value) => String(Number(value.toPrecision(3))) }),
     };
-    this.charts.loss.tools.append(this._lossTools());
     this.root.replaceChildren(...Object.values(this.charts).map((chart) => chart.root));
   }
 
@@ -61,15 +61,13 @@ export class Curves {
     const set = el("select", { "aria-label": "which loss", onchange: () => {
       this.loss = set.value;
       this.draw(this.runs);
-    } }, el("option", { value: "test_loss" }, "test"),
-    el("option", { value: "train_loss" }, "train"));
-    set.value = this.loss;
+    } }, el("option", { value: "test_loss" }, "test loss"),
+    el("option", { value: "train_loss" }, "train loss"));
     const log = el("input", { type: "checkbox", onchange: () => {
       this.log = this.charts.loss.log = log.checked;
       this.draw(this.runs);
     } });
-    log.checked = Boolean(this.log);
-    return el("span", {}, set, el("label", { class: "inline" }, log, " log"));
+    return [set, el("label", { class: "inline" }, log, " log")];
   }
 
   draw(runs) {
@@ -140,100 +138,106 @@ export class Curves {
 const shortRate = (value) => rate(value).replace("bit/s", "b/s")
   .replace(/(\.\d*?)0+ /, "$1 ").replace(/\. /, " ");
 
+const NEAR = 1.5; // a capacity up to so many times the highest use is drawn
+
 export class Links {
   constructor(view) {
     this.view = view;
-    const chart = (title) => new Chart({ title, view, steps: true, bins: true, mean: true,
-      zero: true, format: rate,
-      axisFormat: shortRate, empty: "no transfer yet" });
+    const chart = (title) => new Chart({ title, view, steps: true, bins: true, zero: true,
+      format: rate, axisFormat: shortRate, empty: "no transfer yet" });
     this.up = chart("Uplinks");
     this.down = chart("Downlinks");
-    this.limits = el("input", { type: "checkbox", onchange: () => this.draw(this.runs) });
-    this.limits.checked = true;
-    this.tools = el("label", { class: "inline" }, this.limits, " capacity");
+    this.whole = el("input", { type: "checkbox", onchange: () => this.draw(this.runs) });
+    this.tools = el("label", { class: "inline" }, this.whole, " up to the capacity");
     this.root = el("div", { class: "pair" }, this.up.root, this.down.root);
   }
 
   draw(runs) {
     this.runs = runs;
     for (const [chart, way] of [[this.up, "up"], [this.down, "down"]]) {
-      chart.set(runs.filter((run) => run.links).flatMap((run) => this._lines(run, way)));
+      const use = runs.flatMap((run) => this._use(run, way));
+      const all = new Set(use.map(({ most }) => rate(most)));
+      const one = all.size === 1 && !all.has("–");
+      setText(chart.name, chart.options.title + (one ? `, capacity ${[...all][0]}` : ""));
+      chart.set([...use, ...this._capacities(use)]);
     }
   }
 
   /** Bins as steps. The bin that is being filled is left out, because its rate is too low. */
-  _lines(run, way) {
+  _use(run, way) {
+    if (!run.links) return [];
     const { from_s: from, bin_s: width } = run.links;
     const end = this.view.paused ? this.view.pausedAt : run.nowS;
     const going = this.view.paused || run.state === "running";
     const full = Math.floor((end - from) / width + 1e-9);
     const n = Math.max(0, going ? Math.min(full, run.links[way].length) : run.links[way].length);
+    if (!n) return [];
     const x = Array.from({ length: n + 1 }, (_, bin) => from + bin * width);
     const steps = (values) => [...values.slice(0, n), values[n - 1]].map((value) => value ?? NaN);
-    const look = theme.look(run.place);
-    if (!n) return [];
-    const lines = [{ label: run.name, ...look, x, y: steps(run.links[way]) }];
-    const most = run.links[`${way}_capacity`] ?? [];
-    if (this.limits.checked && most.some((value) => value !== null)) {
-      lines.push({ label: `${run.name} capacity`, colour: look.colour, dash: [2, 4], thin: true, x,
-        y: steps(most) });
-    }
-    return lines;
+    const all = run.links[`${way}_capacity`] ?? [];
+    const of = all.some((value) => value !== null) ? steps(all) : null;
+    const y = steps(run.links[way]);
+    const [mean, most] = [y, of ?? []].map((values) => this._mean(x, values));
+    const note = `${rate(mean)}${most > 0 ? `, ${(100 * mean / most).toPrecision(2)} %` : ""}`;
+    return [{ label: run.name, ...theme.look(run.place), x, y, of, most, note }];
   }
+
+  /** The mean of what is shown of bins. */
+  _mean(x, values) {
+    const [from, to] = this.view.range;
+    const shown = values.filter((value, at) => Number.isFinite(value) && x[at] >= from
+      && x[at] < to);
+    return shown.reduce((sum, value) => sum + value, 0) / shown.length;
+  }
+
+  /** The capacities, each once, where they do not make the use a flat line. */
+  _capacities(use) {
+    const highest = Math.max(0, ...use.flatMap(({ y }) => y.filter(Number.isFinite)));
+    const drawn = new Map(use.filter(({ of, most }) => of && (this.whole.checked
+      || most <= NEAR * highest))
+      .map((each) => [each.of.slice(0, 50).join(), each]));
+    return [...drawn.values()].map(({ x, of, label }) => ({ x, y: of, thin: true, dash: [2, 4],
+      colour: theme.colours.soft, label: drawn.size > 1 ? `capacity, ${label}` : "capacity" }));
+  }
+}
+
+/** The mean of a histogram, and how many values up to each one there are, as shares. */
+export function shares(counts) {
+  const rows = Object.entries(counts).map(([value, n]) => [Number(value), n])
+    .sort(([one], [other]) => one - other);
+  const all = rows.reduce((sum, [, n]) => sum + n, 0);
+  const mean = rows.reduce((sum, [value, n]) => sum + value * n, 0) / all;
+  let below = 0;
+  const y = rows.map(([, n]) => (below += n) / all);
+  return { all, mean, x: rows.map(([value]) => value), y };
 }
 
 export class Staleness {
   constructor(view) {
     this.view = view;
-    this.chart = new Chart({ title: "Staleness of each update, versions", view, dots: true,
-      zero: true, whole: true, format: (value) => count(value),
-      axisFormat: (value) => digits(value, 0),
+    this.each = new Chart({ title: "Each update, versions", view, dots: true, zero: true,
+      whole: true, format: (value) => count(value), axisFormat: (value) => digits(value, 0),
       empty: "no update yet" });
-    this.table = el("div", { class: "histogram" });
-    this.root = el("div", { class: "pair" }, this.chart.root,
-      el("figure", { class: "chart" }, el("figcaption", {},
-        el("span", { class: "name" }, "Staleness, share of updates")), this.table));
-    this.shown = "";
+    const percent = (value) => `${digits(100 * value, 0)} %`;
+    this.share = new Chart({ title: "Share of updates up to a staleness, versions", view: null,
+      steps: true, zero: true, xFormat: count, xWhole: true, format: percent,
+      empty: "no update yet" });
+    this.root = el("div", { class: "pair" }, this.each.root, this.share.root);
   }
 
   draw(runs) {
-    this.chart.set(runs.map((run) => {
+    this.each.set(runs.map((run) => {
       const n = run.staleness.upTo(this.view.paused ? this.view.pausedAt : NaN);
       return { label: run.name, ...theme.look(run.place), x: head(run.staleness, "t", n),
         y: head(run.staleness, "gap", n) };
     }));
-    const key = JSON.stringify(runs.map((run) => [run.name, run.place, run.gaps, theme.dark]));
-    if (key !== this.shown && !this.view.paused) {
-      this.shown = key;
-      this.table.replaceChildren(...runs.map((run) => histogram(run.name, run.gaps, run.place)));
-    }
+    if (this.view.paused) return;
+    const most = Math.max(1, ...runs.flatMap((run) => Object.keys(run.gaps).map(Number)));
+    this.share.set(runs.map((run) => {
+      const { all, mean, x, y } = shares(run.gaps);
+      return { label: run.name, ...theme.look(run.place), x: [0, ...x, most],
+        y: [0, ...y, all ? 1 : NaN].map((value, at) => (all || at ? value : NaN)),
+        note: `mean ${digits(mean, 2)}` };
+    }));
   }
 }
-
-/** A row of bars: value -> count, as shares; values from MOST_GAPS on are one bar. */
-export function histogram(name, counts, place) {
-  const bars = new Map();
-  let [all, sum] = [0, 0];
-  for (const [value, n] of Object.entries(counts)) {
-    const at = Math.min(MOST_GAPS, Number(value));
-    bars.set(at, (bars.get(at) ?? 0) + n);
-    all += n;
-    sum += n * Number(value);
-  }
-  const last = Math.max(3, ...bars.keys());
-  const most = Math.max(1, ...bars.values());
-  const cells = Array.from({ length: last + 1 }, (_, value) => {
-    const n = bars.get(value) ?? 0;
-    const bar = el("span", { class: "bar" });
-    bar.style.height = `${(100 * n) / most}%`;
-    bar.style.background = theme.look(place).colour;
-    const text = value === MOST_GAPS ? `${value}+` : String(value);
-    return el("div", { class: "cell", title: `${text}: ${count(n)} of ${count(all)}` },
-      el("span", { class: "column", "aria-hidden": "true" }, bar),
-      el("span", { class: "value", "aria-label": `${text}: ${count(n)}` }, text));
-  });
-  const mean = all ? `mean ${digits(sum / all, 2)}, ${count(all)} updates` : "no update yet";
-  return el("div", { class: "bars" }, el("div", { class: "title" }, el("b", {}, name), ` ${mean}`),
-    el("div", { class: "cells" }, ...cells));
-}
-

@@ -28,7 +28,7 @@ export class Fidelity {
     }
     this.verdict.dataset.verdict = found.verdict ?? "";
     setText(this.verdict, found.verdict ? `Verdict: ${found.verdict}`
-      : "The verdict comes when the run ends.");
+      : run.going ? "The verdict comes when the run ends." : "No verdict: the run was broken off.");
     const lines = [...(found.reasons ?? []), ...(found.warnings ?? [])];
     if (lines.join("\n") !== this.lines) {
       this.lines = lines.join("\n");
@@ -37,7 +37,8 @@ export class Fidelity {
     const lag = found.transfer_lag_ms;
     const limit = run.config.transfer_lag_ms;
     const ms = (value) => `${digits(value, value < 10 ? 2 : 1)} ms`;
-    setText(this.lag, !Number.isFinite(lag?.p50) ? ""
+    const computed = run.about.clock === "virtual"; // times, so nothing is late
+    setText(this.lag, computed || !Number.isFinite(lag?.p50) ? ""
       : `Transfers end late by ${ms(lag.p50)} (median), `
       + `${ms(lag.p99)} (99 %), ${ms(lag.max)} (most)`
       + `${limit ? `; the limit is ${ms(limit)}` : ""}.`);
@@ -97,8 +98,8 @@ export class Words {
   constructor(view) {
     this.view = view;
     this.filter = el("input", { type: "search", placeholder: "filter events",
-      "aria-label": "filter events", oninput: () => this._fill() });
-    this.only = el("input", { type: "checkbox", onchange: () => this._fill() });
+      "aria-label": "filter events", oninput: () => this.fill() });
+    this.only = el("input", { type: "checkbox", onchange: () => this.fill() });
     this.list = el("ol", { class: "words", role: "log", "aria-live": "off", tabindex: "0",
       "aria-label": "events in words, latest first" });
     this.more = el("p", { class: "note" });
@@ -112,10 +113,10 @@ export class Words {
 
   draw(run) {
     this.run = run;
-    this._fill();
+    this.fill();
   }
 
-  _fill() {
+  fill() {
     if (!this.run) return;
     const wanted = this.filter.value.trim().toLowerCase();
     const { items, dropped } = this.run.log;

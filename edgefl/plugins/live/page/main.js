@@ -4,13 +4,14 @@ import { shareCursor } from "./charts.js";
 import { Curves, Links, Staleness } from "./curves.js";
 import { Fidelity, Words } from "./details.js";
 import { attachKeys, helpDialog } from "./keys.js";
-import { Learned, Slots } from "./methods.js";
+import { Reported, Slots } from "./methods.js";
 import { Run } from "./run.js";
-import { AddDialog, RunTable } from "./runs.js";
+import { AddDialog, RunTable, setups } from "./runs.js";
 import { Scrubber } from "./scrubber.js";
 import { Stream } from "./stream.js";
 import { MOST_RUNS, theme } from "./theme.js";
 import { LaneSet } from "./lanes.js";
+import { TimeUse } from "./time_use.js";
 import { Timeline } from "./timeline.js";
 import { clamp, el, seconds, setText } from "./util.js";
 import { View } from "./view.js";
@@ -20,19 +21,23 @@ const LEAST_FRAME_MS = 500; // between frames without news: the run needs the pr
 const SEEDS_MS = 5000; // between two looks at the other seeds of runs under way
 const FOLLOW_S = [5, 10, 30, 60, 300, 1800];
 const ASK_AGAIN_MS = 4000; // for the same older window: a run that goes on adds to it
-const TABLE_NEWS = ["head", "state", "trouble", "fidelity", "finished", "staleness_counts", "full"];
+const TABLE_NEWS = ["head", "state", "trouble", "fidelity", "finished", "staleness_counts", "full",
+  "metrics"];
+const LINE_NEWS = ["slices", "open", "marks", "states", "full"];
 const ARCHIVE_MARGIN = 0.5; // of a window, on each side
 
 const view = new View();
 const stream = new Stream();
 const runs = new Map(); // id -> Run, those that are shown
 let known = []; // all runs of the server
-let timelines = new Map(); // id -> Timeline
-let panels = new Map(); // id -> {fidelity, words, slots, root}
+let chosen = null; // the run whose edges, events and hosts are shown
 const curves = new Curves(view);
 const links = new Links(view);
 const stale = new Staleness(view);
-const learned = new Learned(view);
+const reported = new Reported(at("reported"), view);
+const slots = new Slots(at("slots"), view);
+const fidelity = new Fidelity();
+const words = new Words(view);
 const scrubber = new Scrubber(view);
 const table = new RunTable((id) => choose([...runs.keys()].filter((each) => each !== id)));
 const help = helpDialog();
@@ -57,6 +62,14 @@ const tip = {
   },
 };
 
+const timeline = new Timeline(view, tip, askOlder);
+const uses = new TimeUse((run, group) => {
+  chosen = run;
+  timeline.show(run, group);
+  draw.all = true;
+  draw.soon();
+});
+
 // ---------------------------------------------------------------- choice of runs
 function fromAddress() {
   const found = new URLSearchParams(location.hash.slice(1)).get("runs");
@@ -73,8 +86,12 @@ function choose(ids) {
     if (about) runs.get(id).about = about; // names get longer where another run has the same
   }
   history.replaceState(null, "", `#runs=${[...runs.keys()].join(",")}`);
-  at("too-many").hidden = ids.length <= MOST_RUNS;
-  build();
+  setText(at("too-many"), ids.length > MOST_RUNS ? `${MOST_RUNS} of ${ids.length} runs are shown; `
+    + "hide some to add others." : "");
+  if (!runs.has(chosen?.id)) [chosen] = runs.values();
+  if (chosen) timeline.show(chosen, timeline.run === chosen ? timeline.group : "");
+  draw.all = draw.table = true;
+  draw.soon();
   stream.choose([...runs.keys()]);
   askSeeds();
 }
@@ -89,7 +106,7 @@ function freePlace() {
 /** Those that the page begins with: one run of each strategy of the first experiment. */
 function firstOnes(all) {
   const same = all.filter((about) => about.experiment === all[0].experiment);
-  return oneOfEach(same, new Set()).slice(0, MOST_RUNS);
+  return oneOfEach(same, new Set());
 }
 
 /** What the seeds of a strategy have in common: the folder that holds them. */
@@ -141,8 +158,8 @@ function takeRuns(all) {
     const asked = fromAddress().filter((id) => all.some((each) => each.id === id));
     choose(asked.length ? asked : firstOnes(all));
   } else if (more.length && runs.size < MOST_RUNS) {
-    choose([...runs.keys(), ...more].slice(0, MOST_RUNS));
-  } else if (renamed) build();
+    choose([...runs.keys(), ...more]);
+  } else if (renamed) draw.all = draw.table = true;
   draw.soon();
 }
 
@@ -167,33 +184,6 @@ async function askOlder(run, from, to) {
   draw.soon();
 }
 
-function build() {
-  timelines = new Map();
-  panels = new Map();
-  const [many, lines, details, slotted] = [[...runs.values()], [], [], []];
-  for (const run of many) {
-    const timeline = new Timeline(run, view, tip, askOlder);
-    timelines.set(run.id, timeline);
-    lines.push(el("section", { class: "panel run-timeline", "data-run": run.name },
-      el("h2", {}, many.length > 1 ? `Timeline, ${run.name}` : "Timeline"), timeline.root));
-    const parts = { fidelity: new Fidelity(), words: new Words(view), slots: new Slots(run, view) };
-    const name = many.length > 1 ? `, ${run.name}` : "";
-    details.push(el("div", { class: "pair run-details", "data-run": run.name },
-      el("section", { class: "panel" }, el("h2", {}, `Events${name}`), parts.words.root),
-      el("section", { class: "panel" }, el("h2", {}, `Fidelity and hosts${name}`),
-        parts.fidelity.root)));
-    parts.slots.root.hidden = true;
-    slotted.push(parts.slots.root);
-    panels.set(run.id, parts);
-  }
-  at("timelines").replaceChildren(...lines);
-  at("details").replaceChildren(...details);
-  at("slots").replaceChildren(...slotted);
-  for (const node of [at("timelines"), at("details")]) node.dataset.runs = String(many.length);
-  draw.all = draw.table = true;
-  draw.soon();
-}
-
 // ---------------------------------------------------------------- drawing
 const draw = {
   all: true, // the time that is shown has changed, not only the runs
@@ -215,54 +205,66 @@ const draw = {
     const news = new Set(shown.flatMap((run) => [...run.changed]));
     const any = (...names) => this.all || names.some((name) => news.has(name));
     this.last = performance.now();
-    for (const run of shown) this.run(run, moved);
     if (this.table || (!view.paused && any(...TABLE_NEWS))) {
       table.draw(shown);
       tellTitle(shown);
     }
+    if (chosen) this.chosen(shown, moved);
     if (!view.paused || this.all) {
       if (moved || any("metrics", "config")) curves.draw(shown);
       if (moved || any("links")) links.draw(shown);
       if (moved || any("staleness", "staleness_counts")) stale.draw(shown);
       const has = shown.some((run) => run.learned.size || run.refresh.count);
-      learned.root.hidden = !has;
-      if (has && (moved || any("learned", "refresh"))) learned.draw(shown);
+      at("reported").hidden = !has;
+      if (has && (moved || any("learned", "refresh"))) reported.draw(shown);
     }
     scrubber.draw(shown);
     tellTime();
     this.all = this.table = false;
     if (!view.paused) for (const run of shown) run.changed.clear();
   },
-  run(run, moved) {
-    const timeline = timelines.get(run.id);
-    const { fidelity, words, slots } = panels.get(run.id);
-    const { changed } = run;
-    if (changed.has("full") || changed.has("edges_added")) timeline.order();
-    const lines = ["slices", "open", "marks", "states", "full"].some((name) => changed.has(name));
-    if (moved || this.all || (lines && !view.paused)) timeline.draw();
+  /** What is shown of one run, and the time use of all. */
+  chosen(shown, moved) {
+    const { changed } = chosen;
+    const has = (...names) => this.all || names.some((name) => changed.has(name));
+    if (has("full", "edges_added", "config")) timeline.order();
+    const lines = shown.some((run) => LINE_NEWS.some((name) => run.changed.has(name)));
+    if (moved || (lines && !view.paused)) {
+      timeline.draw();
+      const frames = shown.map((run) => timeline.frame(run));
+      shown.forEach((run, place) => run.older(frames[place], askOlder));
+      uses.draw(shown, frames, chosen, timeline.group);
+    }
     if (view.paused && !this.all) return;
-    if (this.all || changed.has("fidelity") || changed.has("full")) fidelity.draw(run);
-    if (changed.has("log") || changed.has("full")) words.draw(run);
-    slots.root.hidden = !run.slots.items.length && run.config.medium !== "tdma";
-    if (slots.root.hidden) return;
-    if (moved || changed.has("slots")) slots.draw();
-    if (["slots", "rounds", "full"].some((name) => changed.has(name))) slots.tell();
+    const of = shown.length > 1 ? ` of ${chosen.name}` : "";
+    if (has("fidelity", "full")) fidelity.draw(chosen);
+    if (has("log", "full")) words.draw(chosen);
+    setText(at("words-title"), `Events${of}`);
+    setText(at("host-title"), `Fidelity and hosts${of}`);
+    slots.show(chosen, `TDMA slots${of}`);
+    if (at("slots").hidden) return;
+    if (moved || has("slots")) slots.draw();
+    if (has("slots", "rounds", "full")) slots.tell();
   },
 };
 
-/** The tab's title: the run and how far it is. */
+/** What was run, and in the tab's title how far it is. */
 function tellTitle(shown) {
   const [run] = shown;
-  const share = run?.head.share;
-  const going = run?.state === "running" && Number.isFinite(share);
-  const part = going ? ` ${Math.round(share * 100)} %` : "";
+  const part = run?.state === "running" && Number.isFinite(run.head.share)
+    ? ` ${Math.round(run.head.share * 100)} %` : "";
   const more = shown.length > 1 ? ` and ${shown.length - 1} more` : "";
   document.title = run ? `${run.name}${part}${more}, edgefl` : "edgefl";
+  const names = [...new Set(shown.map(({ about }) => about.experiment))].filter(Boolean);
+  setText(at("title"), names.join(", ") || "edgefl");
+  setText(at("setup"), setups(shown)[0].filter((each) => !names.includes(each)).join(" · "));
 }
 
 function tellTime() {
   const [from, to] = view.range;
   const places = to - from < 0.1 ? 4 : to - from < 20 ? 2 : 1;
+  const going = [...runs.values()].some((run) => run.going) || view.paused;
+  for (const id of ["pause", "follow"]) at(id).hidden = !going;
   setText(at("range"), `${seconds(Math.max(0, from), places)} to ${seconds(to, places)}`);
   at("pause").setAttribute("aria-pressed", String(view.paused));
   setText(at("pause-text"), view.paused ? "Go on" : "Pause");
@@ -288,26 +290,29 @@ const CONNECTION = { connecting: "connecting …", open: "", ended: "The server 
 
 function start() {
   at("runs").append(table.root);
+  at("runs").after(table.caveats);
   at("scrubber").append(scrubber.root);
   at("curves").append(curves.root);
   at("curve-tools").append(curves.tools);
   at("links").append(links.root);
   at("link-tools").append(links.tools);
   at("stale").append(stale.root);
-  at("learned").append(learned.root);
-  learned.root.hidden = true;
+  at("uses").append(uses.root);
+  at("timeline").append(timeline.root);
+  at("words").append(words.root);
+  at("host").append(fidelity.root);
   document.body.append(add.root, help, tip.node);
   at("follow").append(el("option", { value: "", disabled: true }, "follow …"),
     el("option", { value: "other", hidden: true }, "following"),
     ...FOLLOW_S.map((s) => el("option", { value: s }, `last ${seconds(s, 0)}`)));
-  const act = { pause: () => view.pause(), add: () => add.open([...runs.keys()]),
+  const act = { pause: () => at("pause").hidden || view.pause(), add: () => add.open([...runs.keys()]),
     theme: () => theme.toggle(), help: () => help.showModal() };
   for (const [id, use] of Object.entries({ ...act, all: () => view.all(),
     closer: () => view.zoom(0.6), wider: () => view.zoom(1 / 0.6) })) {
     at(id).addEventListener("click", use);
   }
   at("follow").addEventListener("change", () => view.follow(Number(at("follow").value)));
-  attachKeys(view, act, (node) => [...timelines.values()].find(({ root }) => root.contains(node)));
+  attachKeys(view, act, (node) => (timeline.root.contains(node) ? timeline : null));
   shareCursor(view);
   const again = () => {
     draw.all = true;
@@ -315,7 +320,7 @@ function start() {
   };
   view.addEventListener("change", again);
   view.addEventListener("cursor", () => {
-    timelines.forEach((timeline) => timeline.draw());
+    timeline.draw();
     scrubber.draw();
   });
   theme.addEventListener("change", () => {

@@ -1,30 +1,37 @@
-// What only some methods have: TDMA slots, learned weights, points at which fresh models merge.
+// What only some strategies have: TDMA slots, numbers that they report, and requests for fresher
+// models.
 
 import { Chart } from "./charts.js";
-import { histogram } from "./curves.js";
+import { shares } from "./curves.js";
 import { fitted, paintAxis } from "./paint.js";
 import { theme } from "./theme.js";
 import { byName, count, digits, el, seconds, setText } from "./util.js";
 
-const ROWS_SHOWN = 12;
-const ROUNDS_SHOWN = 10;
+const ROWS_SHOWN = 8; // of slots, and of rounds
 const LABEL_PX = 74;
 const MOST_ROWS_PX = 300;
 
 export class Slots {
-  constructor(run, view) {
-    Object.assign(this, { run, view });
+  constructor(root, view) {
+    Object.assign(this, { root, view });
     this.canvas = el("canvas", { class: "slots-map", role: "img",
-      "aria-label": `slots of ${run.name} over time, a row per device` });
+      "aria-label": "slots over time, a row per device" });
+    this.title = el("h2");
     this.table = el("table", { class: "slots" });
     this.rounds = el("table", { class: "rounds" });
-    this.root = el("section", { class: "panel", "data-run": run.name },
-      el("h2", {}, `TDMA slots, ${run.name}`),
+    root.append(this.title,
       el("p", { class: "key-line" }, ...[["send", "up"], ["receive", "down"], ["wait", "granted"]]
         .map(([kind, text]) => el("span", { class: "entry" }, el("i", { class: `swatch ${kind}` }),
           text))),
       this.canvas, el("div", { class: "pair" }, el("div", { class: "scroll-x" }, this.table),
         el("div", { class: "scroll-x" }, this.rounds)));
+  }
+
+  /** Shows the slots of a run, if it has any; `title`: of the section. */
+  show(run, title) {
+    this.run = run;
+    setText(this.title, title);
+    this.root.hidden = !run.slots.items.length && run.config.medium !== "tdma";
   }
 
   draw() {
@@ -70,7 +77,7 @@ export class Slots {
     paintAxis(context, frame, width, height);
   }
 
-  /** The table of the latest slots and rounds; only after news, because it is laid out anew. */
+  /** The tables of the latest slots and rounds; only after news, because it is laid out anew. */
   tell() {
     const { run } = this;
     const slot = run.config.slot_s;
@@ -79,7 +86,7 @@ export class Slots {
       slot ? count(begin / slot) : seconds(begin, 3), seconds(begin, 3), this._name(edge),
       direction, kind]);
     fill(this.table, ["slot", "begins", "device", "direction", "kind"], rows);
-    const rounds = run.rounds.items.slice(-ROUNDS_SHOWN).reverse();
+    const rounds = run.rounds.items.slice(-ROWS_SHOWN).reverse();
     const titles = ["round ends at slot", "uploads", "lost", "missed", "unused slots", "staleness"];
     fill(this.rounds, titles,
       rounds.map((each) => [count(each.end_slot), count(each.uploads), count(each.lost),
@@ -117,25 +124,25 @@ function fill(table, titles, rows) {
 }
 
 const MEANS = { alpha: "weight of an update", beta: "weight of a fresh model",
-  reward: "loss before minus after" };
+  reward: "loss before minus after", gap: "versions since the base model" };
 
-export class Learned {
-  constructor(view) {
-    this.view = view;
-    this.choice = el("select", { "aria-label": "learned number", onchange: () => {
+export class Reported {
+  constructor(root, view) {
+    Object.assign(this, { root, view });
+    this.choice = el("select", { "aria-label": "reported number", onchange: () => {
       this.name = this.choice.value;
       this.draw(this.runs);
     } });
-    this.values = new Chart({ title: "Learned weights", view, dots: true,
+    this.values = new Chart({ title: "Reported number", view, dots: true,
       format: (value) => String(Number(value.toPrecision(4))),
       axisFormat: (value) => String(Number(value.toPrecision(3))), empty: "nothing reported" });
     this.values.tools.append(this.choice);
-    this.points = new Chart({ title: "Merge points, epochs", view, dots: true, zero: true,
-      whole: true, format: (value) => digits(value, 0), axisFormat: (value) => digits(value, 0),
-      empty: "no device has asked for a fresher model" });
-    this.counts = el("div", { class: "histogram" });
-    this.root = el("section", { class: "panel" }, el("h2", {}, "Learned weights and merge points"),
-      el("div", { class: "pair" }, this.values.root, this.points.root), this.counts);
+    this.points = new Chart({ title: "A device asks for a fresher model after epoch", view,
+      dots: true, zero: true, whole: true, format: (value) => digits(value, 0),
+      axisFormat: (value) => digits(value, 0), empty: "no device has asked" });
+    this.notes = el("div", { class: "note" });
+    root.append(el("h2", {}, "Reported by the strategy"),
+      el("div", { class: "pair" }, this.values.root, this.points.root), this.notes);
   }
 
   draw(runs) {
@@ -144,7 +151,7 @@ export class Learned {
     if (names.join() !== this.names) {
       this.names = names.join();
       this.choice.replaceChildren(...names.map((name) => el("option", { value: name },
-        MEANS[name] ? `${name}, ${MEANS[name]}` : name)));
+        MEANS[name] ? `${name}, ${MEANS[name]}` : name.replaceAll("_", " "))));
       if (!names.includes(this.name)) [this.name] = names;
       this.choice.value = this.name ?? "";
     }
@@ -153,20 +160,17 @@ export class Learned {
       const [times, values] = ["t", y].map((name) => points?.column(name).subarray(0, n) ?? []);
       return { label: run.name, ...theme.look(run.place), x: times, y: values };
     };
-    const learned = runs.filter((run) => run.learned.has(this.name));
-    this.values.set(learned.map((run) => line(run, run.learned.get(this.name), "value")));
+    const having = runs.filter((run) => run.learned.has(this.name));
+    this.values.set(having.map((run) => line(run, run.learned.get(this.name), "value")));
+    this.values.root.hidden = !names.length;
     const asked = runs.filter((run) => run.refresh.count);
     this.points.set(asked.map((run) => line(run, run.refresh, "point")));
     this.points.root.hidden = !asked.length;
-    const key = JSON.stringify(asked.map((run) => [run.id, run.points, run.outcomes, theme.dark]));
-    if (key === this.key) return;
-    this.key = key;
-    this.counts.replaceChildren(...asked.map((run) => {
-      const box = histogram(`${run.name}: asked after epoch`, run.points, run.place);
-      const said = Object.entries(run.outcomes).map(([name, n]) => `${count(n)} ${name}`)
-        .join(", ");
-      setText(box.firstChild, `${run.name}: asked after epoch; ${said}`);
-      return box;
+    this.notes.replaceChildren(...asked.map(({ name, points, outcomes }) => {
+      const { all, mean } = shares(points);
+      const counts = Object.entries(outcomes).map(([outcome, n]) => `${count(n)} ${outcome}`);
+      return el("p", {}, `${name}: ${counts.join(", ")}`
+        + `${all ? `; asked after epoch ${digits(mean, 1)} on average` : ""}`);
     }));
   }
 }

@@ -59,6 +59,42 @@ export class Run {
     return this.about.state;
   }
 
+  /** Whether rows may still come: it has begun, or will. */
+  get going() {
+    return this.state === "running" || this.state === "waiting";
+  }
+
+  /** The groups of its edges: {name, edges}. */
+  get groups() {
+    let first = 0;
+    return (this.config.groups ?? []).map(([name, count]) => {
+      const length = Math.max(0, Math.min(count, this.edges.length - first));
+      const edges = Array.from({ length }, (_, at) => first + at);
+      first += length;
+      return { name, edges };
+    });
+  }
+
+  /** What an edge does now; "" once the run has ended or is silent. */
+  stateOf(edge, states = this.states) {
+    const state = states[edge]?.state ?? "awaited";
+    return this.going || state === "lost" ? state : "";
+  }
+
+  /** The older window of the timeline, if from..to needs it; asks for it if it is missing. */
+  older({ from, to }, ask) {
+    const until = this.lanes.completeFrom;
+    const begin = Math.max(0, from);
+    if (!(until > begin + 1e-9)) return null;
+    const { archive } = this;
+    const end = Math.min(to, until);
+    const fits = archive && archive.from <= begin + 1e-9 && archive.to >= end - 1e-9
+      && (archive.exact || archive.to - archive.from <= 3 * (to - begin));
+    if (!fits) ask(this, begin, end);
+    if (archive) archive.until = until;
+    return archive;
+  }
+
   /** Emulated seconds now; between updates they advance with the run's clock. */
   now() {
     if (!(this.rate > 0) || this.state !== "running") return this.nowS;

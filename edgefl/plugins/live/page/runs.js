@@ -1,33 +1,80 @@
 // The table of all runs, with their numbers, and the dialog that adds one.
 
+import { METRICS } from "./run.js";
 import { lineKey, theme } from "./theme.js";
 import { bytes, count, digits, el, rate, seconds, setText } from "./util.js";
 
-const STATE_WORDS = { waiting: "waiting", running: "running", finished: "finished",
-  interrupted: "interrupted", silent: "silent" };
+const NEWS = { waiting: "no row yet", silent: "no new row for 30 s: killed, or very slow" };
+const GOOD = ["faithful", "virtual"];
+const MOST_REASONS = 2;
+const any = (runs, test) => runs.some(test);
+const targetOf = ({ config }) => config.target ?? null;
+const share = (value) => digits(value, 3);
 
+/** The mean over the seeds that have a number, if there are several: {mean, having, of}. */
+function ofSeeds({ seeds }, pick) {
+  const values = seeds.map(pick).filter(Number.isFinite);
+  if (seeds.length < 2) return null;
+  const sum = values.reduce((total, value) => total + value, 0);
+  return { mean: sum / values.length, having: values.length, of: seeds.length };
+}
+
+/** A number of a run, and below it what its strategy's seeds have: [text, small text]. */
+function withSeeds(run, value, pick, format) {
+  const found = ofSeeds(run, pick);
+  if (!found) return [format(value)];
+  const { mean, having, of } = found;
+  return [format(value), having === of ? `${of} seeds: ${format(mean)}` : `${having} of ${of} seeds`];
+}
+
+const last = ({ metrics }) => metrics.at(-1)?.[METRICS.indexOf("accuracy")];
+const reached = (place) => ({ reached: found }) => found?.[place] ?? NaN;
+const short = (value) => seconds(value, value < 10 ? 2 : 1);
+
+// name, title, [text, small text] of a run, and which runs give the column a reason
 const COLUMNS = [
-  ["state", "state", (run) => STATE_WORDS[run.state] ?? run.state],
-  ["emulated", "emulated", (run) => seconds(run.nowS)],
-  ["version", "version", (run) => count(run.head.version)],
-  ["accuracy", "accuracy", (run) => digits(run.head.accuracy, 4)
-    + (!run.config.score || run.config.score === "accuracy" ? "" : ` ${run.config.score}`)],
-  ["updates", "updates", (run) => updates(run.head)],
-  ["stale", "mean staleness", (run) => staleness(run.gaps)],
-  ["age", "age of models now", ({ head }) => age(head)],
-  ["traffic", "sent up / down",
-    ({ head }) => `${bytes(head.bytes_up)} / ${bytes(head.bytes_down)}`],
-  ["now", "now up / down", (run) => (run.state === "running"
-    ? `${rate(run.head.up_bit_s)} / ${rate(run.head.down_bit_s)}` : "–")],
-  ["verdict", "fidelity", (run) => run.fidelity?.verdict ?? "–"],
-  ["left", "progress", (run) => progress(run)],
+  ["state", () => "state", (run) => state(run)],
+  ["verdict", () => "verdict", ({ fidelity }) => [fidelity?.verdict ?? "–"]],
+  ["accuracy", (runs) => common(runs, ({ config }) => config.score || "accuracy") ?? "score",
+    (run) => withSeeds(run, run.head.accuracy, last, share)],
+  ["reached", (runs) => `to ${common(runs, targetOf) ?? "target"}`,
+    (run) => withSeeds(run, reached(0)(run.head), reached(0), short), targetOf],
+  ["sent", (runs) => `bytes to ${common(runs, targetOf) ?? "target"}`,
+    (run) => withSeeds(run, reached(1)(run.head), reached(1), bytes), targetOf],
+  ["traffic", () => "sent up / down",
+    ({ head }) => [`${bytes(head.bytes_up)} / ${bytes(head.bytes_down)}`]],
+  ["now", () => "now up / down", (run) => [run.state === "running"
+    ? `${rate(run.head.up_bit_s)} / ${rate(run.head.down_bit_s)}` : "–"],
+  (run) => run.state === "running"],
+  ["version", () => "versions", (run) => [count(run.head.version)]],
+  ["updates", () => "updates used", ({ head }) => updates(head)],
+  ["stale", () => "mean staleness", (run) => [staleness(run.gaps)]],
+  ["age", () => "age of models", ({ head }) => [seconds(head.age_s),
+    Number.isFinite(head.age_s) ? `${digits(head.age_versions, 1)} versions` : ""],
+  ({ head }) => Number.isFinite(head.age_s)],
 ];
 
+/** What all runs have in common; undefined if they differ. */
+function common(runs, of) {
+  const values = new Set(runs.map(of));
+  return values.size === 1 ? [...values][0] ?? undefined : undefined;
+}
+
+function state(run) {
+  const { share: done, left_s: left, outage_s: outage } = run.head;
+  const part = run.state === "running" && Number.isFinite(done)
+    ? `, ${Math.round(done * 100)} %` : "";
+  return [run.state + part, [run.finished === run.state ? null : run.finished ?? NEWS[run.state],
+    Number.isFinite(left) ? `${seconds(left, 0)} left` : run.nowS ? seconds(run.nowS) : null,
+    Number.isFinite(outage) ? `resumed after ${seconds(outage)}` : null]
+    .filter(Boolean).join(", ")];
+}
+
 function updates(head) {
-  if (head.received === undefined) return "–";
-  const more = [[head.discarded, "discarded"], [head.waiting, "waiting"]]
-    .filter(([n]) => n > 0).map(([n, word]) => `, ${n} ${word}`).join("");
-  return `${count(head.applied)} of ${count(head.received)}${more}`;
+  if (head.received === undefined) return ["–"];
+  return [`${count(head.applied)} of ${count(head.received)}`,
+    [[head.discarded, "discarded"], [head.waiting, "waiting"]]
+      .filter(([n]) => n > 0).map(([n, word]) => `${n} ${word}`).join(", ")];
 }
 
 function staleness(gaps) {
@@ -36,73 +83,110 @@ function staleness(gaps) {
   return all ? digits(sum / all, 2) : "–";
 }
 
-function age({ age_s: s, age_versions: versions }) {
-  return Number.isFinite(s) ? `${seconds(s)}, ${digits(versions, 1)} versions` : "–";
-}
-
-function progress(run) {
-  const { share, left_s: left, outage_s: outage } = run.head;
-  const again = Number.isFinite(outage) ? `, resumed after ${seconds(outage)}` : "";
-  if (run.finished) return `ended: ${run.finished}${again}`;
-  const part = Number.isFinite(share) ? `${Math.round(share * 100)} %` : "–";
-  return `${part}${Number.isFinite(left) ? `, ${seconds(left, 0)} left` : ""}${again}`;
+/** What was run, in short phrases: [those of all runs, those of each run alone]. */
+export function setups(runs) {
+  const phrases = runs.map(({ config, about }) => [about.experiment, ...(config.setup ?? []),
+    about.clock && `${about.clock} clock`,
+    Number.isFinite(about.seed) && `seed ${about.seed}`].filter(Boolean));
+  const shared = (phrases[0] ?? []).filter((each) => phrases.every((of) => of.includes(each)));
+  const unsaid = (of, at) => of.filter((each) => !runs[at]?.name.includes(each));
+  return [unsaid(shared, 0), phrases.map((of, at) => unsaid(of, at)
+    .filter((each) => !shared.includes(each)))];
 }
 
 export class RunTable {
   /** `hide(id)` takes a run off the page. */
   constructor(hide) {
     this.hide = hide;
-    this.body = el("tbody");
     this.rows = new Map();
-    this.root = el("table", { class: "runs" },
-      el("caption", { class: "hidden" }, "Runs that are shown"),
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "run"),
-        ...COLUMNS.map(([, title]) => el("th", { scope: "col" }, title)),
-        el("th", { scope: "col" }, el("span", { class: "hidden" }, "actions")))),
-      this.body);
+    this.root = el("table", { class: "runs" });
+    this.caveats = el("ul", { id: "caveats", class: "reasons" });
   }
 
   draw(runs) {
-    const ids = runs.map((run) => `${run.id} ${run.name}`).join();
-    if (ids !== this.ids) {
-      this.ids = ids;
-      this.rows = new Map(runs.map((run) => [run.id, this._row(run, runs.length > 1)]));
-      this.body.replaceChildren(...[...this.rows.values()].map(({ row }) => row));
-    }
-    for (const run of runs) this._fill(run);
+    const shown = COLUMNS.filter(([, , , needed]) => !needed || any(runs, needed));
+    const titles = shown.map(([, title]) => title(runs));
+    const [, own] = setups(runs);
+    const key = JSON.stringify([titles, own, runs.map((run) => [run.id, run.name])]);
+    if (key !== this.key) this._build(runs, shown, titles, own);
+    this.key = key;
+    for (const run of runs) this._fill(run, shown);
+    this._best(runs, shown);
+    this._caveats(runs);
   }
 
-  _row(run, several) {
+  _build(runs, shown, titles, own) {
+    this.rows = new Map(runs.map((run, at) => [run.id,
+      this._row(run, shown, titles, own[at], runs.length > 1)]));
+    this.root.replaceChildren(el("caption", { class: "hidden" }, "Runs that are shown"),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "run"),
+        ...titles.map((title) => el("th", { scope: "col" }, title)),
+        el("td", { class: "close" }))),
+      el("tbody", {}, ...[...this.rows.values()].map(({ row }) => row)));
+  }
+
+  _row(run, shown, titles, own, several) {
     const key = el("span");
     const trouble = el("small", { class: "error" });
-    const cells = COLUMNS.map(([name, title]) => el("td", { "data-label": title, class: name }));
+    const cells = shown.map(([name], at) => el("td", { "data-label": titles[at], class: name },
+      el("span"), el("small")));
     const close = el("button", { type: "button", class: "small", title: `hide ${run.name}`,
       "aria-label": `hide ${run.name}`, onclick: () => this.hide(run.id) }, "×");
     const row = el("tr", { "data-run": run.name },
-      el("th", { scope: "row" }, key, el("span", {}, run.name),
-        el("small", { title: run.about.path ?? "" }, about(run.about)), trouble),
+      el("th", { scope: "row", title: run.about.path }, key, el("span", {}, run.name),
+        own.length ? el("small", {}, own.join(", ")) : null, trouble),
       ...cells, el("td", { class: "close" }, several ? close : null));
     return { row, cells, key, trouble };
   }
 
-  _fill(run) {
+  _fill(run, shown) {
     const { cells, key, row, trouble } = this.rows.get(run.id);
     const look = theme.look(run.place);
     if (key.dataset.colour !== look.colour) key.replaceChildren(lineKey(look));
     key.dataset.colour = look.colour;
     row.dataset.state = run.state;
     row.dataset.verdict = run.fidelity?.verdict ?? "";
-    COLUMNS.forEach(([, , text], at) => setText(cells[at], text(run)));
+    shown.forEach(([, , texts], at) => {
+      const [text, small] = texts(run);
+      setText(cells[at].firstChild, text);
+      setText(cells[at].lastChild, small ?? "");
+    });
     const strange = run.head.strange_rows;
     setText(trouble, run.trouble
       || (strange ? `${count(strange)} rows are of another version` : ""));
-    row.style.setProperty("--share", run.finished ? 0 : run.head.share ?? 0);
+    row.style.setProperty("--share", run.going ? run.head.share ?? 0 : 0);
   }
-}
 
-function about({ experiment, seed, clock }) {
-  return [experiment, seed === null || seed === undefined ? null : `seed ${seed}`,
-    clock ? `${clock} clock` : null].filter(Boolean).join(", ");
+  /** Marks who reaches the target first, and with the fewest bytes, once all runs have ended. */
+  _best(runs, shown) {
+    ["reached", "sent"].forEach((name, place) => {
+      const at = shown.findIndex(([each]) => each === name);
+      const values = runs.map((run) => {
+        const found = ofSeeds(run, reached(place));
+        return !found ? reached(place)(run.head) : found.having === found.of ? found.mean : NaN;
+      });
+      const best = Math.min(...values.filter(Number.isFinite));
+      const told = values.length > 1 && !any(runs, (run) => run.going);
+      runs.forEach((run, of) => this.rows.get(run.id).cells[at]?.classList.toggle("best",
+        told && values[of] === best));
+    });
+  }
+
+  /** Why a verdict is not good, and warnings: what a reader of the numbers must know. */
+  _caveats(runs) {
+    const lines = runs.flatMap(({ name, fidelity: found }) => {
+      const bad = found?.verdict && !GOOD.includes(found.verdict);
+      const reasons = [...(bad ? found.reasons ?? [] : []), ...(found?.warnings ?? [])];
+      const more = reasons.length - MOST_REASONS;
+      const text = reasons.slice(0, MOST_REASONS).join("; ") + (more > 0 ? `; ${more} more` : "");
+      return text ? [[name, `${bad ? ` is ${found.verdict}` : ""}: ${text}`]] : [];
+    });
+    const key = JSON.stringify(lines);
+    if (key === this.told) return;
+    this.told = key;
+    this.caveats.replaceChildren(...lines.map(([name, text]) => el("li", {}, el("b", {}, name),
+      text)));
+  }
 }
 
 /** The dialog that shows another run: one that is served already, or a directory. */

@@ -2,11 +2,12 @@
 
 const KEY = "edgefl-theme";
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 2]];
+const LOOKS = DASHES.length; // and as many colours
 const COLOURS = ["ink", "soft", "faint", "line", "ground", "sunken", "accent", "compute", "wait",
   "send", "receive", "fault", "away", "merge", "fresh", "good", "warn", "bad",
   "run0", "run1", "run2", "run3", "run4", "run5"];
 
-export const MOST_RUNS = DASHES.length;
+export const MOST_RUNS = 2 * LOOKS; // from the second half on, a colour has another dash
 
 class Theme extends EventTarget {
   constructor() {
@@ -48,8 +49,8 @@ class Theme extends EventTarget {
 
   /** The colour and dash of the run at a place. */
   look(place) {
-    const at = place % MOST_RUNS;
-    return { colour: this.colours[`run${at}`], dash: DASHES[at] };
+    const shift = LOOKS / 2 * (Math.floor(place / LOOKS) % 2);
+    return { colour: this.colours[`run${place % LOOKS}`], dash: DASHES[(place + shift) % LOOKS] };
   }
 
   /** A diagonal hatch, so that kinds differ without colour, too. */

@@ -1,6 +1,7 @@
-// The key of a timeline, with the share of time that its edges spend in each kind.
+// Which share of the shown time the edges spend in what, per run and per group of edges.
 
 import { KINDS } from "./lanes.js";
+import { lineKey, theme } from "./theme.js";
 import { digits, el, setText } from "./util.js";
 
 const FAULT = "fault"; // all kinds that are not in KINDS
@@ -8,8 +9,7 @@ const SHOWN = [ // kind, swatch, text
   ["training", "compute", "compute"], ["wait", "wait", "wait"], ["send", "send", "send"],
   ["receive", "receive", "receive"], ["idle", "idle", "no task"], [FAULT, "fault", "fault"],
   ["lost", "away", "lost"]];
-const MARKS = [["merge", "merge", ""], ["fresh", "fresher model arrives", ""],
-  ["cross", "discarded or failed", "\u2715"]];
+const RARE = [FAULT, "lost"];
 
 /**
  * The share of each kind of the time of `edges` in a window, by kind; null if none of it is known.
@@ -61,31 +61,65 @@ function older(archive, edges, from, to, add) {
   }
 }
 
+/** The time use of an edge in words. */
+export function useInWords(run, edge, frame) {
+  const found = timeUse(run, [edge], frame) ?? {};
+  return SHOWN.filter(([kind]) => found[kind] > 0)
+    .map(([kind, , text]) => `${text} ${digits(100 * found[kind], 0)} %`).join(", ");
+}
+
+/** A row per run, and below the chosen run one per group of its edges: bar and shares. */
 export class TimeUse {
-  constructor() {
-    this.values = new Map();
-    this.root = el("ul", { class: "key-line kinds", "aria-label": "share of time in this window" },
-      ...SHOWN.map(([kind, swatch, text]) => {
-        const value = el("b");
-        this.values.set(kind, value);
-        return el("li", {}, el("i", { class: `swatch ${swatch}` }), `${text} `, value);
-      }),
-      ...MARKS.map(([mark, text, sign]) => el("li", {}, el("i", { class: `mark ${mark}` }, sign),
-        text)));
+  /** `choose(run, group)`: its edges are to be shown; the group may be "". */
+  constructor(choose) {
+    this.choose = choose;
+    this.root = el("table", { class: "uses" });
   }
 
-  /** `edges`: those that count. */
-  draw(run, edges, frame) {
-    const found = timeUse(run, edges, frame);
-    for (const [kind, node] of this.values) {
-      setText(node, found ? `${digits(100 * (found[kind] ?? 0), 0)} %` : "");
-    }
+  /** `frames`: where each of `runs` is; `chosen`: whose edges are shown, those of `group`. */
+  draw(runs, frames, chosen, group) {
+    const rows = runs.flatMap((run, at) => {
+      const whole = { run, frame: frames[at], name: "", edges: run.edges.map((_, edge) => edge) };
+      const groups = run === chosen ? run.groups : [];
+      return [whole, ...groups.map((each) => ({ ...whole, ...each }))];
+    });
+    const key = JSON.stringify([theme.dark, rows.map(({ run, name }) => [run.name, name])]);
+    if (key !== this.key) this._build(rows, runs.length > 1);
+    this.key = key;
+    rows.forEach(({ run, frame, name, edges }, at) => {
+      const found = timeUse(run, edges, frame);
+      const { button, parts, values } = this.rows[at];
+      button?.setAttribute("aria-pressed", String(run === chosen && name === group));
+      SHOWN.forEach(([kind], place) => {
+        const share = found?.[kind] ?? 0;
+        parts[place].style.width = `${100 * share}%`;
+        setText(values[place], found ? `${digits(100 * share, 0)} %` : "–");
+        if (share > 0) this.root.classList.add(`has-${kind}`);
+      });
+    });
   }
 
-  /** The same of one edge, in words. */
-  static words(run, edge, frame) {
-    const found = timeUse(run, [edge], frame) ?? {};
-    return SHOWN.filter(([kind]) => found[kind] > 0)
-      .map(([kind, , text]) => `${text} ${digits(100 * found[kind], 0)} %`).join(", ");
+  _build(rows, several) {
+    this.root.classList.remove(...RARE.map((kind) => `has-${kind}`));
+    this.rows = rows.map(({ run, name, edges }) => {
+      const text = name ? `${name}, ${edges.length} edge${edges.length === 1 ? "" : "s"}` : run.name;
+      const entry = [name ? null : lineKey(theme.look(run.place)), text];
+      const many = several || run.groups.length;
+      const button = many ? el("button", { type: "button", class: "small",
+        title: `show the edges of ${text}`, onclick: () => this.choose(run, name) }, ...entry)
+        : null;
+      const parts = SHOWN.map(([, swatch]) => el("i", { class: `swatch ${swatch}` }));
+      const values = SHOWN.map(([kind, , words]) => el("td", { class: kind, "data-label": words }));
+      const row = el("tr", { class: name ? "group-row" : null }, el("th", { scope: "row" },
+        ...(button ? [button] : entry)), el("td", { class: "use-bar", "aria-hidden": "true" },
+        el("span", {}, ...parts)), ...values);
+      return { row, button, parts, values };
+    });
+    this.root.replaceChildren(
+      el("caption", { class: "hidden" }, "share of the shown time of all edges"),
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "share of time"),
+        el("td", { class: "use-bar" }), ...SHOWN.map(([kind, swatch, text]) => el("th",
+          { scope: "col", class: kind }, el("i", { class: `swatch ${swatch}` }), text)))),
+      el("tbody", {}, ...this.rows.map(({ row }) => row)));
   }
 }

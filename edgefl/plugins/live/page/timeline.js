@@ -3,12 +3,15 @@
 import { DRAWN_FIRST } from "./lanes.js";
 import { fills, fitted, laneBoxes, paintAxis, paintLane, paintMark, paintShares } from "./paint.js";
 import { attachTimeInput } from "./time_input.js";
-import { TimeUse } from "./time_use.js";
+import { useInWords } from "./time_use.js";
 import { theme } from "./theme.js";
 import { byName, bytes, clamp, el, seconds, setText } from "./util.js";
 
-const ROWS_PX = [6, 9, 14, 22, 34, 52];
-const SORTS = { name: "by name", slowest: "slowest first", state: "by state" };
+const ROWS_PX = [6, 9, 14, 20, 26, 34, 52];
+const [USUAL_ROW_PX, USUAL_HEIGHT_PX] = [26, 340];
+const SORTS = { group: "by group", name: "by name", slowest: "slowest first", state: "by state" };
+const MARKS = [["merge", "merged", ""], ["fresh", "fresher model", ""],
+  ["cross", "discarded or failed", "\u2715"]];
 const MOST_HEIGHT_PX = 460;
 const AXIS_PX = 22;
 const RULER_PX = 16; // versions
@@ -25,14 +28,25 @@ const MARK_WORDS = { merge: "its update is merged", fresh: "a fresher model arri
 
 export class Timeline {
   /** `ask(run, from, to)` asks the server for an older window; `tip` shows and hides a note. */
-  constructor(run, view, tip, ask) {
-    Object.assign(this, { run, view, tip, ask });
+  constructor(view, tip, ask) {
+    Object.assign(this, { view, tip, ask });
+    this.run = null;
     this.level = null; // index into ROWS_PX; null: by the number of edges
     this.selected = null;
     this.filter = "";
+    this.group = ""; // the group whose edges are shown; "": all
     this.rows = []; // edges in the order in which they are shown
     this.pool = [];
     this._build();
+  }
+
+  /** Shows the edges of a run, or of one of its groups. */
+  show(run, group = "") {
+    if (this.run !== run) this.selected = this.held = null;
+    Object.assign(this, { run, group });
+    this.scroller.setAttribute("aria-label", `timeline of ${run.name}: arrow keys move in time and`
+      + " between edges, plus and minus zoom");
+    this.order();
   }
 
   _build() {
@@ -42,15 +56,13 @@ export class Timeline {
     this.space = el("div", { class: "tl-space" }, this.sticky);
     this.scroller = el("div", {
       class: "tl-scroll", tabindex: "0", role: "group", "data-keys": "timeline",
-      "aria-label": `timeline of ${this.run.name}: arrow keys move in time and between edges,`
-        + " plus and minus zoom",
     }, this.space);
     this.axis = el("canvas", { class: "tl-axis", "aria-hidden": "true" });
     this.ruler = el("canvas", { class: "tl-ruler", "aria-hidden": "true" });
     this.status = el("p", { class: "tl-status", "aria-live": "polite" });
     this.search = el("input", {
       type: "search", class: "tl-filter", placeholder: "filter edges",
-      "aria-label": `filter the edges of ${this.run.name}`,
+      "aria-label": "filter the edges",
       oninput: () => { this.filter = this.search.value.trim().toLowerCase(); this.order(); },
     });
     const button = (text, label, step) => el("button", {
@@ -58,12 +70,14 @@ export class Timeline {
       onclick: () => this.resize(step),
     }, text);
     this.counts = el("span", { class: "tl-counts" });
-    this.use = new TimeUse();
-    this.sort = el("select", { "aria-label": `order of the edges of ${this.run.name}`,
-      onchange: () => this.order() },
-    ...Object.entries(SORTS).map(([value, text]) => el("option", { value }, text)));
-    this.root = el("div", { class: "timeline" }, this.use.root,
-      el("div", { class: "tl-tools" }, this.counts, this.sort, this.search,
+    this.sort = el("select", { "aria-label": "order of the edges", onchange: () => {
+      this.sorted = true; // by the user
+      this.order();
+    } }, ...Object.entries(SORTS).map(([value, text]) => el("option", { value }, text)));
+    this.root = el("div", { class: "timeline" },
+      el("div", { class: "tl-tools" }, this.counts,
+        el("span", { class: "marks" }, ...MARKS.map(([mark, text, sign]) => el("span", {},
+          el("i", { class: `mark ${mark}` }, sign), text))), this.sort, this.search,
         el("span", { class: "group" }, button("–", "lower rows", -1),
           button("+", "higher rows", 1))),
       this.ruler, this.scroller, this.axis, this.status);
@@ -81,8 +95,8 @@ export class Timeline {
 
   get rowPx() {
     if (this.level !== null) return ROWS_PX[this.level];
-    const fit = MOST_HEIGHT_PX / Math.max(1, this.rows.length);
-    return [...ROWS_PX].reverse().find((px) => px <= Math.min(34, fit)) ?? 14;
+    const fit = USUAL_HEIGHT_PX / Math.max(1, this.rows.length);
+    return [...ROWS_PX].reverse().find((px) => px <= Math.min(USUAL_ROW_PX, fit)) ?? 14;
   }
 
   resize(step) {
@@ -93,11 +107,20 @@ export class Timeline {
 
   /** Sorts and filters the rows anew: after edges were added, or another filter. */
   order() {
-    const { edges } = this.run;
+    const { edges, groups } = this.run;
+    this.groupOf = new Map(groups.flatMap((each, at) => each.edges.map((edge) => [edge, at])));
+    this.groupNames = groups.map(({ name }) => name);
+    const wanted = this.groupNames.indexOf(this.group);
     this.rows = edges.map((_, at) => at)
-      .filter((at) => edges[at].toLowerCase().includes(this.filter))
+      .filter((at) => edges[at].toLowerCase().includes(this.filter)
+        && (wanted < 0 || this.groupOf.get(at) === wanted))
       .sort((one, other) => byName(edges[one], edges[other]));
+    this.sort.firstChild.hidden = !groups.length;
+    if (!this.sorted || (this.sort.value === "group" && !groups.length)) {
+      this.sort.value = groups.length ? "group" : "name";
+    }
     const keys = {
+      group: (edge) => this.groupOf.get(edge) ?? groups.length,
       slowest: (edge) => -this.run.lanes.meanCompute(edge),
       state: (edge) => STATES.indexOf(this.run.states[edge]?.state),
     };
@@ -133,6 +156,7 @@ export class Timeline {
   _layout() {
     const width = this.scroller.clientWidth;
     const row = this.rowPx;
+    this.gutter.classList.toggle("ended", !this.run.going);
     if (width === this.width && row === this.laidRow) return;
     this.width = width;
     this.laidRow = row;
@@ -141,20 +165,21 @@ export class Timeline {
     this.scroller.style.height = `${this.height}px`;
     this.space.style.height = `${whole}px`;
     this.sticky.style.height = `${this.height}px`;
-    this.gutterPx = width < 480 ? 74 : 118;
+    this.gutterPx = width < 480 ? 74 : this.groupNames.length ? 190 : 118;
     this.gutter.style.width = `${this.gutterPx}px`;
     this.gutter.classList.toggle("tiny", row < 14);
     this.canvasPx = Math.max(50, width - this.gutterPx);
   }
 
   /** How emulated seconds map to pixels of the canvas. */
-  frame() {
+  frame(run = this.run) {
     const [from, to] = this.view.range;
-    const now = Math.min(this.run.now(), this.view.shownEnd || Infinity);
+    const now = Math.min(run.now(), this.view.shownEnd || Infinity);
     return { from, to, x: 0, scale: this.canvasPx / (to - from), now };
   }
 
   draw() {
+    if (!this.run) return;
     this._layout();
     if (!(this.canvasPx > 0)) return;
     const frame = this.frame();
@@ -169,7 +194,7 @@ export class Timeline {
     const tops = new Map();
     for (let at = first; at < last; at += 1) tops.set(this.rows[at], at * row - offset);
     this._drawBack(context, frame, tops, row);
-    const old = this._archive(frame);
+    const old = this.run.older(frame, this.ask);
     if (old?.bins) {
       paintShares(context, old, (edge) => tops.get(edge) ?? null, boxes, frame, all);
     }
@@ -181,7 +206,6 @@ export class Timeline {
     this._drawCursor(context, frame);
     this._drawAxis(frame);
     this._drawGutter(first, last, offset, row);
-    this.use.draw(this.run, this.rows, frame);
     this._tell(frame);
   }
 
@@ -196,31 +220,21 @@ export class Timeline {
     }
   }
 
-  /** The older window, if it is needed; asks for it if it is missing. */
-  _archive(frame) {
-    const until = this.run.lanes.completeFrom;
-    const begin = Math.max(0, frame.from);
-    if (!(until > begin + 1e-9)) return null;
-    const { archive } = this.run;
-    const to = Math.min(frame.to, until);
-    const fits = archive && archive.from <= begin + 1e-9 && archive.to >= to - 1e-9
-      && (archive.exact || archive.to - archive.from <= 3 * (frame.to - begin));
-    if (!fits) this.ask(this.run, begin, to);
-    if (archive) archive.until = until;
-    return archive;
-  }
-
   _drawBack(context, frame, tops, row) {
     const c = theme.colours;
+    let above;
     for (const [edge, top] of tops) {
       if (edge === this.selected) {
         context.fillStyle = c.sunken;
         context.fillRect(0, top, this.canvasPx, row);
       }
-      if (row >= 14) {
-        context.fillStyle = c.line;
-        context.fillRect(0, top + row - 0.5, this.canvasPx, 0.5);
+      const other = this.sort.value === "group" && above !== undefined
+        && this.groupOf.get(above) !== this.groupOf.get(edge);
+      if (other || row >= 14) { // a line above a group, a hairline between edges
+        context.fillStyle = other ? c.soft : c.line;
+        context.fillRect(0, top - 0.5, this.canvasPx, other ? 1 : 0.5);
       }
+      above = edge;
     }
     const slot = this.run.config.slot_s;
     if (slot > 0 && slot * frame.scale >= 7) { // slots of a TDMA channel
@@ -317,35 +331,38 @@ export class Timeline {
     while (this.pool.length < needed) {
       const glyph = el("span", { class: "glyph", "aria-hidden": "true" });
       const item = el("div", { class: "tl-edge", role: "listitem" }, glyph,
-        el("span", { class: "who" }), el("span", { class: "doing" }));
+        el("span", { class: "who" }), el("span", { class: "of" }), el("span", { class: "doing" }));
       this.pool.push(item);
       this.gutter.append(item);
     }
-    const { states } = this;
+    const stateOf = (edge) => this.run.stateOf(edge, this.states);
     this.pool.forEach((item, at) => {
       if ((item.hidden = at >= needed)) return;
       const edge = this.rows[first + at];
-      const state = states[edge]?.state ?? "awaited";
-      const [glyph, who, doing] = item.children;
+      const state = stateOf(edge);
+      const [glyph, who, of, doing] = item.children;
       item.style.transform = `translateY(${(first + at) * row - offset}px)`;
       item.style.height = `${row}px`;
       if (item.dataset.edge !== String(edge)) item.dataset.edge = edge;
-      if (item.dataset.state !== state) {
+      const group = this.groupNames[this.groupOf.get(edge)] ?? "";
+      const title = [this.run.edges[edge], group, state].filter(Boolean).join(", ");
+      if (item.title !== title) {
         item.dataset.state = state;
-        item.title = `${this.run.edges[edge]}: ${state}`;
+        item.title = title;
       }
       item.classList.toggle("selected", edge === this.selected);
-      setText(glyph, GLYPHS[state] ?? "?");
+      setText(glyph, state ? GLYPHS[state] ?? "?" : "");
       setText(who, this.run.edges[edge]);
+      setText(of, group);
       setText(doing, state);
     });
     const counts = new Map();
-    this.run.edges.forEach((_, edge) => {
-      const state = states[edge]?.state ?? "awaited";
+    this.rows.forEach((edge) => {
+      const state = stateOf(edge) || "edges";
       counts.set(state, (counts.get(state) ?? 0) + 1);
     });
     setText(this.counts, [...counts].map(([state, n]) => `${n} ${state}`).join(" · ")
-      || "no edges yet");
+      || (this.run.edges.length ? "no such edge" : "no edges yet"));
   }
 
   _rowAt(y) {
@@ -390,9 +407,10 @@ export class Timeline {
     const edge = this.selected;
     if (this.run.edges[edge ?? -1] === undefined) return setText(this.status, "");
     const found = this.states[edge];
-    const task = Number.isFinite(found?.task) ? `, task ${found.task}` : "";
-    return setText(this.status, `${this.run.edges[edge]}: ${found?.state ?? "awaited"}${task}`
-      + `${found ? `, since ${seconds(found.since)}` : ""}. In this window: `
-      + (TimeUse.words(this.run, edge, frame) || "nothing"));
+    const state = this.run.stateOf(edge, this.states);
+    const task = state && Number.isFinite(found?.task) ? `, task ${found.task}` : "";
+    const since = state && found ? `, since ${seconds(found.since)}` : "";
+    return setText(this.status, `${this.run.edges[edge]}${state && `: ${state}`}${task}${since}.`
+      + ` In this window: ${useInWords(this.run, edge, frame) || "nothing"}`);
   }
 }

@@ -429,7 +429,7 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 def test_without_ray_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with (
-        pytest.raises(UserError, match=r"pip install 'edgefl\[ray\]'"),
+        pytest.raises(UserError, match=r"pip install -e .*\[ray\]'"),
         open_pool(learned_of(), 2, "ray"),
     ):
         pass

@@ -205,7 +205,9 @@ def test_an_app_whose_server_cannot_begin(
 def test_the_version_of_flwr(monkeypatch: pytest.MonkeyPatch) -> None:
     flower_app.check_version()
     monkeypatch.setattr(flower_app, "version", lambda name: "1.420.0")
-    with pytest.raises(UserError, match=r"needs flwr 1.42, found 1.420.0: pip install 'flwr==1.42"):
+    with pytest.raises(
+        UserError, match=r"needs flwr 1.42, found 1.420.0: .*install -e .*\[flower\]'"
+    ):
         flower_app.check_version()
 
 

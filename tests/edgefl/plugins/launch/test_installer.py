@@ -77,10 +77,10 @@ def python(tmp_path: Path) -> str:
 
 
 def edgefl_wheel(folder: Path, code: str = "") -> OwnWheel:
-    """A wheel named edgefl that needs torch and numpy."""
+    """A wheel of edgefl that needs torch and numpy."""
     path = write_wheel(
         folder,
-        "edgefl",
+        "edgefl_testbed",
         "0.1.0",
         needs=["torch>=2.4", "numpy"],
         files=FAKE_EDGEFL | {"edgefl/cli.py": code},

@@ -188,7 +188,7 @@ def test_an_installed_edgefl_is_packed_into_the_same_wheel(
     site = tmp_path / "site"
     words = ["install", "--quiet", "--no-deps", "--no-index", "--compile", "--target", str(site)]
     subprocess.run([sys.executable, "-m", "pip", *words, str(built.path)], check=True)
-    (installed,) = (Distribution.at(path) for path in site.glob("edgefl-*.dist-info"))
+    (installed,) = (Distribution.at(path) for path in site.glob("edgefl_testbed-*.dist-info"))
     again = opened(_packed(installed, tmp_path / "again"))
     assert again.digest() == built.digest() and again.path.name == built.path.name
     with zipfile.ZipFile(built.path) as one, zipfile.ZipFile(again.path) as other:
@@ -219,7 +219,7 @@ def test_where_no_wheel_can_be_made(
 ) -> None:
     monkeypatch.setattr(wheel_file, "ROOT", tmp_path)
     monkeypatch.setattr(wheel_file, "NAME", "edgefl-of-nobody")
-    reason = f"{tmp_path} has no pyproject.toml, and edgefl is not"
+    reason = f"{tmp_path} has no pyproject.toml, and edgefl-of-nobody is not"
     if checkout:
         (tmp_path / "pyproject.toml").write_text("[project]\nname = 1\n")
         reason = "the wheel cannot be built"

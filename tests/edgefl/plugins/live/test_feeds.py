@@ -55,9 +55,11 @@ def test_the_seeds_of_a_strategy_are_one_group(tmp_path: Path) -> None:
     feeds = feeds_of(tmp_path)
     assert [row["name"] for row in feeds.told(0.0)][:2] == ["fedavg seed 1", "fedavg seed 2"]
     first, second = feeds.seeds("r2")
-    assert first == {"id": "r1", "metrics": [[0, 0, 0.1, 2, 2.1, 0.1, 0, 0]], "end_s": None}
+    rows = [[0, 0, 0.1, 2, 2.1, 0.1, 0, 0]]
+    assert first == {"id": "r1", "metrics": rows, "reached": None, "end_s": None}
     assert (second["id"], second["end_s"]) == ("r2", 5.0)
     assert [row[1] for row in second["metrics"]] == [0.0, 3.0]
+    assert second["reached"] == (3.0, 375_000), "seconds, and bytes up and down"
     assert feeds.seeds("r3") == [], "a single seed"
     assert feeds.seeds("r4") == [] and feeds.seeds("r9") == []
 
@@ -119,6 +121,7 @@ def test_the_first_message_is_whole(run: Path) -> None:
     found = news(feed, seen)
     assert found["full"] and found["edges"] == ["a", "b"] and found["now_s"] == 2.0
     assert found["config"]["target"] == 0.6 and found["config"]["stop"]["versions"] == 4
+    assert found["config"]["setup"] == ["2 edges", "1 Mbit/s up, 2 Mbit/s down", "until 4 versions"]
     assert found["state"] == "running" and found["rate"] == 0.0, "the virtual clock has no rate"
     assert found["states"] == [[0, "sending", 0, 2.0], [1, "training", 1, 1.0]]
     assert found["metrics"] == [[0, 0.0, 0.1, 2.0, 2.1, 0.1, 0, 0]]
@@ -129,6 +132,15 @@ def test_the_first_message_is_whole(run: Path) -> None:
     assert found["log"] == [[0.0, "info", "the run begins with 2 edges"]]
     assert found["head"]["version"] == 0 and found["head"]["bytes_down"] == 250000
     assert found["fidelity"]["verdict"] is None
+
+
+def test_the_groups_of_the_edges(tmp_path: Path) -> None:
+    groups: list[Any] = [{"name": "lte", "count": 1}, {"name": "dsl", "count": 1}]
+    run = small_run.write(tmp_path / "grouped", {"groups": groups})
+    found = news(feed_of(run), Seen())
+    assert found["config"]["groups"] == [["lte", 1], ["dsl", 1]]
+    damaged = small_run.write(tmp_path / "damaged", {"groups": [*groups, {"name": 3}, 4]})
+    assert news(feed_of(damaged), Seen())["config"]["groups"] == []
 
 
 def test_later_messages_have_only_what_is_new(run: Path) -> None:
@@ -155,9 +167,12 @@ def test_later_messages_have_only_what_is_new(run: Path) -> None:
         [3.0, "good", "accuracy 0.6 reached with version 1"],
     ]
     assert found["head"]["applied"] == 1 and found["head"]["accuracy"] == 0.7
+    assert found["head"]["reached"] == (3.0, 375_000)
+    small_run.add(run / "metrics.csv", ["2,2.5,0.2,1.0,1.1,0.6,100000,200000"])  # out of order
+    assert news(feed, seen)["head"]["reached"] == (2.5, 300_000)
     small_run.end(run)
     found = news(feed, seen)
-    assert found["state"] == "finished" and found["finished"] == "versions"
+    assert found["state"] == "finished" and found["finished"] == "version limit"
     assert found["fidelity"]["verdict"] == "faithful" and found["fidelity"]["warnings"] == ["one"]
     assert found["staleness"] == [[4.5, 1, 1]] and found["head"]["version"] == 2
     # both edges have version 0 until the run's end at 5 s

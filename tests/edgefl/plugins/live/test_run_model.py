@@ -38,10 +38,16 @@ def test_edges_that_join_before_the_start_are_one_line() -> None:
             (WARN, "task 3 of a is closed: lost"),
         ),
         ({"fact": "finished", "reason": "launcher gone"}, (WARN, "interrupted: launcher gone")),
+        ({"fact": "finished", "reason": "interrupted"}, (WARN, "interrupted")),
+        ({"fact": "finished", "reason": "emulated_s"}, (GOOD, "finished: time limit")),
+        (
+            {"fact": "finished", "reason": "no server gradient"},
+            (GOOD, "finished: no server gradient"),
+        ),
         ({"fact": "resumed", "outage_s": 2.5}, (INFO, "resumed 2.5 s after the break")),
         (
             {"fact": "fault", "kind": "cut", "edge": "a", "for_s": 2.0},
-            (WARN, "injected fault: cut of a: for_s 2.0"),
+            (WARN, "injected fault: cut of a: for 2 s"),
         ),
         (
             {"fact": "training_failed", "edge": "a", "task": 1, "reason": "x\ny"},

@@ -44,6 +44,6 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
     for name in [name for name in sys.modules if name.partition(".")[0] == "uvicorn"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    line = r"^edgefl view needs the package 'uvicorn'.*pip install 'edgefl\[live\]'"
+    line = r"^edgefl view needs the package 'uvicorn'.*install -e .*\[live\]'"
     with pytest.raises(UserError, match=line):
         needed("edgefl view")

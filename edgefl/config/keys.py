@@ -1,4 +1,7 @@
-"""The keys of a pydantic model: type, default, bounds, unit and text (that below the key)."""
+"""The keys of a pydantic model: type, default, bounds, unit and text (that below the key).
+
+The reference, the schema, completion and the listings of options are all made from this.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,38 @@ COUNTED = " of them"  # for lists; that a text is not empty goes without saying
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
 
 
+# table -> its keys that most experiments need; all other keys are advanced
+BASIC = {
+    "": ("name", "seed", "seeds"),
+    "data": ("name", "dir"),
+    "partition": ("name",),
+    "model": ("name",),
+    "training": ("epochs", "batch_size", "learning_rate", "optimizer", "momentum"),
+    "edges": ("count",),
+    "links": ("profile", "up_mbit_s", "down_mbit_s", "latency_ms"),
+    "devices": ("profile", "samples_per_s", "spread", "slowest_ratio"),
+    "groups[]": ("name", "count", "links", "devices"),
+    "stop": ("versions", "emulated_s"),
+    "evaluation": ("every_versions", "every_s", "target_accuracy"),
+    "strategies[]": ("strategy", "label"),
+}
+
+
+def is_basic(table: str, name: str) -> bool:
+    """Whether most experiments need the key ``name`` of a table, or tables that have such keys.
+
+    ``table``: as ``edgefl.config.errors.sections`` gives it.
+    """
+    place = f"{table}.{name}" if table else name
+    return name in BASIC.get(table, ()) or place in BASIC or f"{place}[]" in BASIC
+
+
 @dataclass(frozen=True)
 class Key:
     """One key of a table; all fields except ``model`` are Markdown."""
 
     name: str
-    type: str
+    kind: str
     default: str
     bounds: str
     text: str
@@ -47,10 +76,22 @@ class Key:
     def unit(self) -> str:
         return next((unit for end, unit in UNITS.items() if self.name.endswith(end)), "")
 
+    @property
+    def meaning(self) -> str:
+        """The text; of a table without one, the first sentence about it."""
+        if self.text or self.model is None:
+            return self.text
+        return about(self.model).partition(". ")[0].rstrip(".") + "."
+
 
 def keys(model: type[BaseModel]) -> list[Key]:
     """Return the keys in the order of the source, inherited ones first."""
     return [_key(model, name, field) for name, field in model.model_fields.items()]
+
+
+def about(model: type[BaseModel]) -> str:
+    """Return the text of a table, in one line."""
+    return " ".join(inspect.cleandoc(model.__doc__ or "").split())
 
 
 def undocumented(model: type[BaseModel]) -> list[str]:

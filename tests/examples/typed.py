@@ -1,0 +1,81 @@
+"""A file that passes ``mypy --strict``: a strategy, a selection, a model, data and a link."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from torch import nn
+
+import edgefl
+from edgefl.api import (
+    Dataset,
+    Rounds,
+    RoundsOptions,
+    Section,
+    Selector,
+    SelectorOptions,
+    UpdateArrived,
+    weighted_sum,
+)
+from emulator import Constant, Link, Network, parse_rate
+
+
+class HalfOptions(RoundsOptions):
+    server_learning_rate: float = 0.5
+
+
+class Half(Rounds):
+    """w <- w + rate (mean of the delivered models - w)."""
+
+    Options = HalfOptions
+
+    def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
+        rate: float = self.options.server_learning_rate
+        models = [self.weights, *(update.weights for update in updates)]
+        return weighted_sum(models, [1 - rate] + [rate / len(updates)] * len(updates))
+
+
+class Last(Selector):
+    """The last edges by id."""
+
+    def choose(
+        self, idle: Sequence[str], count: int, stream: Callable[[], np.random.Generator]
+    ) -> list[str]:
+        return sorted(idle)[-count:]
+
+
+def select(options: SelectorOptions) -> Selector:
+    return Last(options)
+
+
+class ModelOptions(Section):
+    hidden: int = 8
+
+
+def build(options: ModelOptions, shape: tuple[int, ...], classes: int) -> nn.Module:
+    inputs = int(np.prod(shape))
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, options.hidden), nn.Linear(options.hidden, classes)
+    )
+
+
+def load(directory: Path) -> Dataset:
+    y = np.arange(60) % 3
+    x = np.full((60, 1, 4, 4), 80, np.uint8) * y[:, None, None, None].astype(np.uint8)
+    return Dataset(x[:48], y[:48], x[48:], y[48:], classes=3, mean=(80.0,), std=(70.0,))
+
+
+def link_rate(text: str) -> int:
+    network = Network()
+    network.add_link("a", "up", Link(Constant(parse_rate(text))))
+    return parse_rate(text)
+
+
+def experiment(out: Path) -> float:
+    """The best final accuracy of three strategies over three seeds."""
+    runs: edgefl.Runs = edgefl.run(
+        "quickstart", overrides={"stop.emulated_s": 5, "seeds": [1, 2, 3]}, clock="virtual", out=out
+    )
+    print(runs.compare(baseline="fedavg"))
+    runs.report(out / "report.html", baseline="fedavg")
+    return float(runs.summary["final_accuracy"].max())
