@@ -8,7 +8,7 @@
     clocks        what drives the actors: virtual, wall, and what both set up
     models, data, compression, compiled    what is learned, from what, and how fast
     config        the experiment file
-    record, checkpoints    what a run leaves, and how it goes on after it was broken off
+    record, checkpoints    what a run leaves, and how it continues after an interruption
     results       tables, figures and summaries from these files
     commands      the core's commands; ``cli`` finds those of plug-ins, too
     plugins       what builds on runs: launch, live page, sweeps, reports, exports, Flower
@@ -33,6 +33,8 @@ INTERFACE = {  # what a script or a notebook uses -> its module, which is import
     "ModelScores": "interface.running",
     "load": "interface.runs",
     "Runs": "interface.runs",
+    "LoadedRun": "interface.runs",
+    "RunComparison": "interface.runs",
     "Experiment": "config.experiment",
     "UserError": "errors",
 }

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -23,7 +24,7 @@ from edgefl.errors import UserError, own_place, told
 from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment, Fresh, Pushed
 from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
 from edgefl.streams import Streams
-from edgefl.vectors import Layout, aligned, aligned_copy
+from edgefl.vectors import Layout, aligned, aligned_copy, read_only
 
 if TYPE_CHECKING:
     import torch
@@ -144,6 +145,15 @@ def samples_after(steps: int, samples: int, batch_size: int) -> int:
     """
     passes, rest = divmod(steps, batches(samples, batch_size))
     return passes * samples + min(rest * batch_size, samples)
+
+
+@lru_cache(maxsize=1024)
+def batch_sizes(first: int, stop: int, samples: int, batch_size: int) -> np.ndarray:
+    """Samples of each step from ``first`` to before ``stop``, int64; all tasks of a device ask."""
+    ends = [samples_after(step, samples, batch_size) for step in range(first, stop + 1)]
+    sizes = np.diff(np.array(ends, dtype=np.int64))
+    read_only([sizes])
+    return sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -756,17 +766,16 @@ class Trainer:
         """Do all steps until ``stop`` in one call."""
         optimizer = run.optimizer
         assert isinstance(optimizer, SGD)
-        ends = [run.samples_at(step) for step in range(run.step, stop + 1)]
-        inputs, labels, index = self._samples(compiled, run, ends[0], ends[-1])
+        assert not run.whole_batches
+        sizes = batch_sizes(run.step, stop, run.pass_samples, self.plan.batch_size)
+        samples = self._samples(compiled, run, run.samples, run.samples_at(stop))
         rates = [self._rate(run, optimizer.steps + step) for step in range(stop - run.step)]
         velocity = optimizer.velocity
         losses = compiled.step.train(
             run.weights_array(),
             None if velocity is None else velocity.numpy(),
-            inputs,
-            labels,
-            index,
-            np.diff(np.array(ends, dtype=np.int64)),
+            *samples,
+            sizes,
             np.array(rates, dtype=np.float32),
             optimizer.momentum,
             self.plan.weight_decay,

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
+import numpy as np
+import pytest
+
 from edgefl.streams import Streams
 
 
@@ -34,3 +39,10 @@ def test_a_stream_does_not_know_of_its_neighbours() -> None:
     one, other = streams.rng("a"), streams.rng("b")
     mixed = [(int(one.integers(100)), int(other.integers(100)))[0] for _ in range(5)]
     assert mixed == alone
+
+
+@pytest.mark.parametrize("seed", [0, 3, 2**32 - 1, 2**32, 2**70 + 5, 2**200 + 1])
+def test_the_numbers_are_those_of_numpys_spawn_key(seed: int) -> None:
+    key = tuple(crc32(each) for each in (b"batches", b"e000", b"7"))
+    of_numpy = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key)))
+    assert first(seed, "batches", "e000", 7) == of_numpy.integers(2**63)
