@@ -244,6 +244,10 @@ def _folders() -> Iterator[Finding]:
 
 def _extras() -> Iterator[Finding]:
     packages = _packages()
+    if not packages:
+        advice = "install it from a wheel or a checkout: docs/how-to/install.md"
+        yield Finding("extras", "limited", "not known: this copy is not installed", advice)
+        return
     for extra, use in USES.items():
         missing = []
         for package in packages.get(extra, ()):
@@ -260,7 +264,10 @@ def _extras() -> Iterator[Finding]:
 
 
 def _packages() -> dict[str, list[str]]:
-    """Return extra -> its packages: from pyproject.toml in a checkout, else as installed."""
+    """Return extra -> its packages: from pyproject.toml in a checkout, else as installed.
+
+    {} for a copy that is neither.
+    """
     project = Path(edgefl.__file__).parents[1] / "pyproject.toml"
     found: dict[str, list[str]] = {}
     if project.is_file():
@@ -268,7 +275,11 @@ def _packages() -> dict[str, list[str]]:
         for extra, needs in tables["project"]["optional-dependencies"].items():
             found[extra] = [_package(each) for each in needs]
     else:
-        for each in metadata.requires(NAME) or ():
+        try:
+            requirements = metadata.requires(NAME) or []
+        except metadata.PackageNotFoundError:
+            return {}
+        for each in requirements:
             extra = re.search(r"extra == ['\"]([^'\"]+)", each)
             if extra is not None:
                 found.setdefault(extra[1], []).append(_package(each))

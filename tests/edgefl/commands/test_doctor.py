@@ -80,6 +80,21 @@ def test_a_folder_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch
     assert "EDGEFL_CACHE" in named("cache").advice
 
 
+def test_the_extras_of_a_copy_that_is_not_a_checkout(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(doctor.edgefl, "__file__", str(tmp_path / "edgefl" / "__init__.py"))
+    needs = ['ray>=2.40; extra == "ray"', "numpy>=1.26", "zeroconf; extra == 'discover'"]
+    monkeypatch.setattr(metadata, "requires", lambda name: needs)
+    assert doctor._packages() == {"ray": ["ray"], "discover": ["zeroconf"]}
+
+    def requires(name: str) -> list[str]:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "requires", requires)
+    assert "not installed" in named("extras").found
+
+
 def test_late_timers_and_a_slow_clock_are_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
