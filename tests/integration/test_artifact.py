@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import subprocess
@@ -11,21 +12,24 @@ from pathlib import Path
 import pytest
 from paths import CONFIGS, ROOT
 
+LIMIT_S = 900.0  # of one command: an index of packages may be slow
 pytestmark = [pytest.mark.processes, pytest.mark.rest]
 
 
 def run(*words: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a command that cannot import the checkout unless ``env`` says so."""
     free = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    command = list(map(str, words))
     return subprocess.run(
-        list(map(str, words)), cwd=cwd, env=free | env, capture_output=True, text=True, check=False
+        command, cwd=cwd, env=free | env, capture_output=True, text=True, timeout=LIMIT_S
     )
 
 
 def test_an_artifact_of_the_quickstart_works_in_another_place_and_environment(
     tmp_path: Path,
 ) -> None:
-    edgefl = (sys.executable, "-m", "edgefl.cli")
+    faulthandler.cancel_dump_traceback_later()  # each command has a limit of its own
+    edgefl = (sys.executable, "-m", "edgefl")
     config = CONFIGS / "quickstart.toml"
     for words in (
         ("run", config, "--clock", "virtual", "seeds=[1,2]", "stop.emulated_s=10"),

@@ -127,7 +127,7 @@ def _short(seconds: float) -> float:
 
 def _run(config: Path, folder: Path, data: Path, out: Path) -> float | None:
     """Run a config as ``kick-the-tires.sh`` does; return its seconds, None: more than LIMIT_S."""
-    words = [sys.executable, "-m", "edgefl.cli", "run", str(config.relative_to(folder))]
+    words = [sys.executable, "-m", "edgefl", "run", str(config.relative_to(folder))]
     words += ["--clock", VIRTUAL, "--out", str(out), "--overwrite"]
     began_s = time.monotonic()
     try:

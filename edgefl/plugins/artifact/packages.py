@@ -18,7 +18,7 @@ from typing import Any
 
 from edgefl.errors import UserError, needs
 
-OWN = ("edgefl", "emulator")  # modules that are in the wheel
+OWN = ("edgefl", "emulator", "edgefl_testbed")  # modules that are in the wheel
 TEXT = ("bert_classifier", "causal_lm")  # models that need the extra "text"
 
 

@@ -3,7 +3,7 @@ python=${EDGEFL_PYTHON:-.venv/bin/python}
 command -v "$python" >/dev/null || { echo "no $python: run ./install.sh first, or set EDGEFL_PYTHON to an interpreter that has edgefl" >&2; exit 2; }
 export EDGEFL_DATA=${EDGEFL_DATA:-$PWD/data}
 
-edgefl() { "$python" -m edgefl.cli "$@"; }
+edgefl() { "$python" -m edgefl "$@"; }
 
 # run NAME CONFIG OPTIONS...: into results/NAME. What is finished stays; what was broken off goes on.
 run() {

@@ -19,4 +19,4 @@ fi
 pip install --no-deps --requirement requirements.txt
 pip install --no-deps --no-index wheels/*.whl
 pip check || echo "warning: packages disagree, see above" >&2
-.venv/bin/python -m edgefl.cli --version
+.venv/bin/python -m edgefl --version
