@@ -5,6 +5,7 @@ them out.
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -42,7 +43,7 @@ NO_FIGURES = "No figures: matplotlib was not installed."
 
 def check(out: Path) -> None:
     """Raise UserError unless a report can have this name."""
-    if out.suffix not in SUFFIXES or out.is_dir():
+    if out.suffix not in SUFFIXES or os.path.isdir(out):  # Path.is_dir may raise PermissionError
         raise UserError(f"--out {out}: expected a file that ends in .html")
 
 
