@@ -96,7 +96,7 @@ def test_the_commands_of_compose_are_a_run(tmp_path: Path) -> None:
         subprocess.Popen(words(name), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
         for name in ids.split(",")
     ]
-    short = ["stop.emulated_s=3"]
+    short = ["stop.versions=1"]
     done = subprocess.run(
         [*words("coordinator"), *short], cwd=tmp_path, capture_output=True, text=True, timeout=200
     )
