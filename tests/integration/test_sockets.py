@@ -78,6 +78,7 @@ def test_a_run_leaves_every_file(pair: tuple[Path, Path]) -> None:
     assert {path.name for path in wall.iterdir()} - {"hosts.csv"} == {  # not in a very short run
         "config.toml",
         "events.jsonl",
+        "layout.json",
         "links.csv",
         "metrics.csv",
         "summary.json",

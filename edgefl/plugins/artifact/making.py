@@ -87,6 +87,8 @@ def _fill(folder: Path, contents: Contents, wishes: Wishes, say: Say) -> None:
     for study in studies:
         _expected(study, folder, names)
     kicked = kick.kicked(studies, folder, data, say)
+    for compiled in [*folder.rglob("__pycache__")]:  # of the user's code; it names folders of here
+        shutil.rmtree(compiled)
     left_out = {name: why for each in found.values() for name, why in each.left_out.items()}
     facts = ArtifactFacts(
         contents, wishes, wheel, lock, kicked, _claims(contents, kicked), left_out

@@ -410,7 +410,10 @@ class Below(Mine):
 """
 
 
-def test_the_import_of_a_script_ends_at_its_first_run(tmp_path: Path) -> None:
+def test_the_import_of_a_script_ends_at_its_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["script.py", "virtual"])
     (tmp_path / "script.py").write_text(SCRIPT)
     assert catalog.load_dotted("script.py:Mine").__name__ == "Mine"
     with pytest.raises(UserError, match=r"Below is below the first run of script.py \(line 13\)"):

@@ -310,8 +310,9 @@ DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
 
 @pytest.mark.processes
 def test_latex_compiles(folder: Path) -> None:
-    if shutil.which("pdflatex") is None:
-        pytest.skip("no pdflatex: it is in Debian's texlive-latex-recommended")
+    for program, file in (("pdflatex", "article.cls"), ("kpsewhich", "booktabs.sty")):
+        if shutil.which(program) is None or subprocess.run(["kpsewhich", file]).returncode != 0:
+            pytest.skip(f"no {program} or {file}: see Debian's texlive-latex-recommended")
     late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
     evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
     text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')

@@ -182,7 +182,7 @@ def test_a_run_without_a_new_model_ends_with_status_1(tmp_path: Path) -> None:
     words = ["run", str(config), "--clock", "virtual", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, words, env={"COLUMNS": "200"})
     assert done.exit_code == 1
-    below = done.output.partition("verdict")[2]
+    below = " ".join(done.output.partition("verdict")[2].split())
     assert f"control: warning: {NOTHING_USED[0]}; all" in below
     assert "updates were discarded: wrong length" in below
     assert (tmp_path / "control" / "fedavg" / "summary.json").is_file()

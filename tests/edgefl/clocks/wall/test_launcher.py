@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,7 +160,13 @@ def test_a_second_press_does_not_wait(tmp_path: Path) -> None:
 class Started:
     """A process that runs until it is killed."""
 
-    def __init__(self, module: str, channels: list[Channel], keep: list[Channel] | None = None):
+    def __init__(
+        self,
+        module: str,
+        channels: list[Channel],
+        keep: list[Channel] | None = None,
+        paths: Sequence[str] = (),
+    ):
         self.module, self.channels, self.keep = module, channels, keep or []
         self.returncode: int | None = None
 
