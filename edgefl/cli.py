@@ -306,7 +306,7 @@ def _unknown_option(error: Any, option: str, words: Sequence[str], message: str)
     said = f"No such option: {option}"
     if (command, option) in INSTEAD:
         return f"{said} ({INSTEAD[command, option]})"
-    from edgefl.config.errors import meant  # it imports every key of a config
+    from edgefl.config.keys import meant  # it imports every key of a config
 
     options = [name for each in error.ctx.command.params for name in each.opts if name[:1] == "-"]
     close = get_close_matches(option, options, n=1, cutoff=0.8)

@@ -13,9 +13,8 @@ from typer.cli import get_docs_for_click
 
 from edgefl import catalog
 from edgefl import cli as edgefl_cli
-from edgefl.config.errors import sections
 from edgefl.config.experiment import Experiment
-from edgefl.config.keys import Key, about, is_basic, keys
+from edgefl.config.keys import Key, about, is_basic, keys, sections
 from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load as load_strategy
 from emulator import cli as emulator_cli

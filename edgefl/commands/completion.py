@@ -118,9 +118,8 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
 
     With those of the file's own strategies, groups and plug-ins.
     """
-    from edgefl.config.errors import sections
     from edgefl.config.file import entry_key, tables_of
-    from edgefl.config.keys import is_basic, keys
+    from edgefl.config.keys import is_basic, keys, sections
     from edgefl.config.links import Devices, Links
     from edgefl.errors import UserError
 

@@ -198,8 +198,7 @@ def configs(
 
 def _keys(name: str | None) -> None:
     """List the basic keys of all tables, or all keys of one table: the basic ones first."""
-    from edgefl.config.errors import sections
-    from edgefl.config.keys import about, is_basic, keys
+    from edgefl.config.keys import about, is_basic, keys, sections
 
     tables = {place.replace("[]", ""): (place, model) for place, model in sections()}
     if name is None:

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
+from edgefl.config.errors import EDGE_ID, RUN_NAME
 from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.scores import ACCURACY, SCORES, Score, measured
@@ -24,15 +25,6 @@ from emulator.units import FOREVER, to_ns
 
 MOST_AUTO_SPEED = 1.0
 MOST_SPEED = 1e6  # with a higher speed, moments do not fit into a message
-EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
-RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"
-PATTERNS = {  # the patterns in words, for error messages
-    EDGE_ID: "at most 32 of a-z, 0-9, _ and -, beginning with a letter or digit",
-    RUN_NAME: (
-        "at most 64 of A-Z, a-z, 0-9, _, . and -, beginning with a letter or digit: it names a"
-        " directory"
-    ),
-}
 
 
 class Named(Section):

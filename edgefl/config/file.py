@@ -25,6 +25,7 @@ from edgefl.config import packaged
 from edgefl.config.errors import Loc, Source, as_override, check_numbers, dotted, found, validated
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.groups import TRACES
+from edgefl.config.keys import nearest_key
 from edgefl.config.names import check as check_names
 from edgefl.config.names import check_own_file, own_names, with_plugins
 from edgefl.config.packaged import EXTENDS
@@ -100,7 +101,7 @@ class Config:
         """
         whole = self.changed(overrides)
         raw: dict[str, Any] = deepcopy(dict(whole.tables))  # with the tables of devices
-        source = Source(self.called, whole.origins)
+        source = Source(self.called, whole.origins, nearest_key)
         read_device_tables(raw, source, self.base)
         return _checked(raw, source, self.base, placed)
 
@@ -234,7 +235,7 @@ def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
     UserError if it is damaged, or names code that is neither in a catalog nor ``allowed``, or files
     outside the directory of data sets.
     """
-    source = Source(THEIRS)
+    source = Source(THEIRS, near=nearest_key)
     try:
         raw = orjson.loads(text)
     except orjson.JSONDecodeError as error:

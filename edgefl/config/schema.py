@@ -17,10 +17,9 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from edgefl import catalog
-from edgefl.config.errors import sections
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import FACTS
-from edgefl.config.keys import about, is_basic, keys
+from edgefl.config.keys import about, is_basic, keys, sections
 from edgefl.config.packaged import EXTENDS
 from edgefl.entry_points import entries, one_line
 from edgefl.errors import UserError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from edgefl import catalog
+from edgefl.config.errors import Source, refusal
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as OneLineErrors
@@ -23,8 +24,6 @@ else:
             try:
                 return super().__call__(*args, **values)
             except ValidationError as error:
-                from edgefl.config.errors import Source, refusal  # imports all sections
-
                 raise refusal(error, cls, values, Source(cls.__name__)) from None
 
 

@@ -25,6 +25,7 @@ from pydantic import BaseModel
 from edgefl.catalog import called, find, options_of, own_code
 from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment, Named
+from edgefl.config.keys import nearest_key
 from edgefl.config.section import Section
 from edgefl.data import shards
 from edgefl.data.dataset import Dataset, check_finite
@@ -164,7 +165,7 @@ def checked_options(found: Any, section: Named, table: str) -> BaseModel:
     return validated(
         kind,
         section.options(),
-        Source(f"options of {section.name!r}"),
+        Source(f"options of {section.name!r}", near=nearest_key),
         (table,),
         tuple(type(section).model_fields),
     )

@@ -12,8 +12,7 @@ from paths import ROOT
 from pydantic import BaseModel
 
 from edgefl import catalog
-from edgefl.config.errors import sections
-from edgefl.config.keys import keys, undocumented
+from edgefl.config.keys import keys, sections, undocumented
 from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load, strategy_names
 

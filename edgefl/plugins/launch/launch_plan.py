@@ -19,6 +19,7 @@ from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import load, to_json
 from edgefl.config.groups import parts
+from edgefl.config.keys import nearest_key
 from edgefl.config.links import Group
 from edgefl.config.names import own_names
 from edgefl.errors import UserError, listed, nearest
@@ -48,7 +49,7 @@ def place(inventory: Inventory, experiment: Experiment) -> Experiment:
         "edges": {"names": ids},
         "groups": groups,
     }
-    return validated(Experiment, table, Source(str(inventory.path)))
+    return validated(Experiment, table, Source(str(inventory.path), near=nearest_key))
 
 
 def check_placed(inventory: Inventory, experiment: Experiment) -> None:

@@ -13,8 +13,8 @@ from pydantic import BaseModel
 
 from edgefl.config import file
 from edgefl.config import file as config_file
-from edgefl.config.errors import ALIASES, meant, sections
 from edgefl.config.file import base_of, load
+from edgefl.config.keys import ALIASES, meant, sections
 from edgefl.data.partition.dirichlet import Options
 from edgefl.errors import UserError
 from edgefl.strategies.base.strategy import SelectingOptions

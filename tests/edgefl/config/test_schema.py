@@ -14,9 +14,8 @@ from paths import CONFIGS
 
 from edgefl import catalog
 from edgefl.config import packaged
-from edgefl.config.errors import sections
 from edgefl.config.file import dump, load
-from edgefl.config.keys import BASIC
+from edgefl.config.keys import BASIC, sections
 from edgefl.config.schema import ADVANCED, schema, text
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import strategy_names
