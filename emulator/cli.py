@@ -70,14 +70,16 @@ def run(args: list[str]) -> int:
         return app(args or ["--help"], prog_name="emulator", standalone_mode=False) or 0
     except BadValue as error:
         message = str(error)
-    except typer.TyperException as error:
+    except typer.Abort:
+        return 130
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # of click; typer 0.20 has no name for its errors
+            raise
         context = getattr(error, "ctx", None)
         message = (
             f"{' '.join(error.format_message().split()).rstrip('.')} (see:"
             f" {context.command_path if context else 'emulator'} --help)"
         )
-    except typer.Abort:
-        return 130
     print(f"emulator: {message}", file=sys.stderr)
     return 2
 
