@@ -80,8 +80,9 @@ def refusal() -> str:
         return f"not installed: {', '.join(missing)} (Debian: iproute2 openssh-server)"
     if os.geteuid() != 0:
         return "network namespaces need root"
-    made = subprocess.run(["ip", "netns", "add", f"{PREFIX}-probe"], capture_output=True, text=True)
-    subprocess.run(["ip", "netns", "del", f"{PREFIX}-probe"], capture_output=True)
+    probe = f"{PREFIX}-probe-{os.getpid()}"  # others may probe at the same time
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True)
+    subprocess.run(["ip", "netns", "del", probe], capture_output=True)
     return f"no network namespaces: {made.stderr.strip()}" if made.returncode else ""
 
 
