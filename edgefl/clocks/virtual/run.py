@@ -305,8 +305,11 @@ def run_virtual(
 
     def end_by_scores() -> str | None:
         nonlocal size
+        if scored is None:
+            return None
+        host.record(wait=True)
         before, size = size, run.record.size_of(METRICS)
-        if scored is None or size == before:
+        if size == before:
             return None
         run.record.flush()
         return scored()
@@ -315,8 +318,6 @@ def run_virtual(
         run.flush_now_and_then()
         if progress is not None:
             progress(now, run)
-        if scored is not None:
-            host.record(wait=True)
         reason = end_by_scores()
         if interrupt.asked or reason == INTERRUPTED:
             saved.save(host)

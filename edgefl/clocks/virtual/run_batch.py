@@ -45,18 +45,14 @@ from emulator.errors import BadValue
 POLL_S = 0.25
 
 
-class LineReport(Protocol):
-    def __call__(self, line: str, lasting: bool = False) -> None:
-        """Show a line of progress, or one that stays."""
-
-
-class _Report:
+class JobReport:
     """What a job tells the parent."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
     def __call__(self, line: str, lasting: bool = False) -> None:
+        """Show a line of progress, or one that stays."""
         self._channel.send(LastingLine(line) if lasting else ProgressLine(line))
 
     def scored(self) -> str | None:
@@ -95,7 +91,7 @@ class ParallelRuns:
     def __init__(
         self,
         workers: int,
-        work: Callable[[int, LineReport, Callable[[], None]], dict[str, Any]],
+        work: Callable[[int, JobReport, Callable[[], None]], dict[str, Any]],
         heard: Callable[[int, str, bool], None],
         ended: Callable[[int, dict[str, Any] | None], None],
         scored: Callable[[int], str | None] = lambda job: None,
@@ -186,7 +182,7 @@ class ParallelRuns:
                 channel.send(FirstStep())
 
         try:
-            summary = self.work(job, _Report(channel), begun)
+            summary = self.work(job, JobReport(channel), begun)
             channel.send(RunEnded(summary))
         except (UserError, BadValue) as error:
             channel.send(RunRefused(str(error)))
@@ -339,7 +335,7 @@ class RunBatch:
         The remaining runs do not begin after a Ctrl-C or a bug.
         """
 
-        def work(number: int, report: Any, begun: Any) -> dict[str, Any]:
+        def work(number: int, report: JobReport, begun: Any) -> dict[str, Any]:
             run = runs[number]
             tick = self.lines.ticker(run.experiment.stop, report)
 
