@@ -118,7 +118,7 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
 
     With those of the file's own strategies, groups and plug-ins.
     """
-    from edgefl.config.file import entry_key, tables_of
+    from edgefl.config.file import Config, entry_key
     from edgefl.config.keys import is_basic, keys, sections
     from edgefl.config.links import Devices, Links
     from edgefl.errors import UserError
@@ -130,7 +130,7 @@ def _keys(path: Path | None) -> Iterator[tuple[str, Key, bool]]:
     tables: dict[str, Any] = {}
     if path is not None:
         with suppress(UserError, OSError):  # a file that cannot be read adds nothing
-            tables = tables_of(path)
+            tables = Config.read(path).tables
     for table in ("data", "model", "partition"):
         for chosen in _tables(tables.get(table)):
             for key in keys(_options(table, chosen.get("name"))):

@@ -67,13 +67,12 @@ Changes = Sequence[str] | Mapping[str, Any]  # ["key.path=value"], or {"key.path
 class Config:
     """The tables of an experiment that are not checked yet, of a file or a program.
 
-    ``origins``: the change to the config that has set each key, as text.
-
     ``called``: its name in error lines. ``base``: the folder to which paths of a user's own code
     and traces are relative: that of the file; for a run's config.toml, that of the original config.
+    ``origins``: the change to the config that has set each key, as text.
     """
 
-    tables: Mapping[str, Any]
+    tables: dict[str, Any]
     called: str
     base: Path
     origins: Mapping[Loc, str] = field(default_factory=dict)
@@ -86,7 +85,7 @@ class Config:
 
     def changed(self, overrides: Changes) -> Config:
         """Return the config with these changes, which error lines name from now on."""
-        raw: dict[str, Any] = deepcopy(dict(self.tables))
+        raw = deepcopy(self.tables)
         return replace(self, tables=raw, origins={**self.origins, **apply(raw, overrides)})
 
     def experiment(
@@ -99,11 +98,10 @@ class Config:
         ``placed`` may change the edges before names and options are checked. UserError, in one
         line, for the first problem.
         """
-        whole = self.changed(overrides)
-        raw: dict[str, Any] = deepcopy(dict(whole.tables))  # with the tables of devices
+        whole = self.changed(overrides)  # a copy, to which the next line adds tables of devices
         source = Source(self.called, whole.origins, nearest_key)
-        read_device_tables(raw, source, self.base)
-        return _checked(raw, source, self.base, placed)
+        read_device_tables(whole.tables, source, self.base)
+        return _checked(whole.tables, source, self.base, placed)
 
 
 def load(
@@ -118,11 +116,6 @@ def load(
 def base_of(path: Path) -> Path:
     """The ``base`` of the ``Config`` in a file."""
     return Config.read(path).base
-
-
-def tables_of(path: Path) -> dict[str, Any]:
-    """Return the tables of a config and of what it extends, not checked. UserError if not TOML."""
-    return resolved(path, _read)[0]
 
 
 def _base(facts: Any, path: Path) -> Path:
