@@ -426,10 +426,6 @@ class ProgressLines:
         self._lines.pop(name, None)
         self.say(text)
 
-    def warn(self, text: str) -> None:
-        """Print a warning on stderr."""
-        show.warning(text)
-
     def died(self, text: str) -> None:
         """Tell on stderr that a run has died."""
         print(f"edgefl: {printable(text)}", file=sys.stderr)

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +29,6 @@ from edgefl.commands.running import (
     RunTask,
     Screen,
     compared,
-    config_warnings,
     go_on,
     resumed,
     run_seeds,
@@ -44,17 +43,20 @@ from edgefl.errors import ProcessDied, UserError, nearest
 from edgefl.interface.runs import Runs, load
 from edgefl.plugins.sweep import outcome
 from edgefl.plugins.sweep.command import SweepLines, done
-from edgefl.plugins.sweep.search import Sweep, planned
+from edgefl.plugins.sweep.search import planned
 from edgefl.plugins.sweep.settings import quoted
 from edgefl.record.files import METRICS
 from edgefl.results.progress import LiveView, Pace
 from edgefl.results.read import TableTail, number
 from edgefl.results.run_files import read_config, title
 from edgefl.results.summary import INTERRUPTED
+from edgefl.results.tables import Grid, GridColumn
+from edgefl.results.tables import html as table_html
 
 ConfigLike = str | os.PathLike[str] | Mapping[str, Any] | Experiment
 PathLike = str | os.PathLike[str]
 STOPPED = "stopped by a callback"  # the end reason of a run
+TEXTS = ("strategy", "verdict")  # columns of a sweep's settings
 NAMED = ("data", "model", "partition")  # tables for which a name alone will do
 
 
@@ -334,13 +336,11 @@ class SweepResult:
     best: Mapping[str, Mapping[str, Any]]
 
     def _repr_html_(self) -> str:
-        columns = list(self.settings[0]) if self.settings else []
-        head = "".join(f"<th>{html.escape(each)}</th>" for each in columns)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(_cell(row[each]))}</td>' for each in columns)}</tr>"
-            for row in self.settings
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        columns = {
+            key: GridColumn(key, tuple(_cell(row[key]) for row in self.settings), key in TEXTS)
+            for key in (self.settings[0] if self.settings else ())
+        }
+        return table_html(Grid(columns))
 
 
 def _cell(value: Any) -> str:
@@ -393,50 +393,34 @@ def sweep(
         fair=fair,
     )
     power = _power(asked.whole, VIRTUAL, workers, engine, ray_address)
-    for warning in config_warnings(asked.whole, asked.base):
+    for warning in asked.warnings():
         warnings.warn(warning, stacklevel=2)
     seen = Evaluations(on_evaluation)
     lines = _displays(progress, 0)[0]
     with _torch_threads_kept():
         did = done(asked, power, lines, seen.scored())
-    result = _swept(asked)
+    rows = outcome.setting_rows(asked)
+    outcome.write(asked, rows)
     if seen.failure is not None:
         raise seen.failure
     if did.interrupted:
         raise KeyboardInterrupt(f"the same call goes on with the runs in {asked.folder.path}")
     if not did.whole:
         raise ProcessDied("; ".join(lines.deaths), bug=True)
-    return result
+    folder, settings = asked.folder.path, tuple(outcome.records(asked, rows))
+    chosen = {row.method.name: dict(row.setting.values) for row in rows if row.is_best}
+    return SweepResult(folder, load(folder), settings, chosen)
 
 
 def _words(grid: Mapping[str, Any] | Sequence[str]) -> list[str]:
     if not isinstance(grid, Mapping):
         return list(grid)
-    return [
-        f"{key}={values}" if isinstance(values, str) else f"{key}={','.join(map(quoted, values))}"
-        for key, values in plain(grid).items()
-    ]
-
-
-def _swept(asked: Sweep) -> SweepResult:
-    rows = outcome.setting_rows(asked)
-    outcome.write(asked, rows)
-    settings = [
-        {
-            "strategy": row.method.name,
-            **{key: dict(row.setting.values).get(key) for key in asked.short},
-            "score": row.score,
-            "best": row.is_best,
-            "mean": row.of_metric.mean,
-            "std": row.of_metric.deviation,
-            "n": row.of_metric.n,
-            "verdict": row.verdict,
-        }
-        for row in rows
-    ]
-    best = {row.method.name: dict(row.setting.values) for row in rows if row.is_best}
-    folder = asked.folder.path
-    return SweepResult(folder, load(folder), tuple(settings), best)
+    words = []
+    for key, given in plain(grid).items():
+        several = isinstance(given, Iterable) and not isinstance(given, Mapping)
+        values = given if several else [given]
+        words.append(f"{key}={given if isinstance(given, str) else ','.join(map(quoted, values))}")
+    return words
 
 
 def check(
@@ -523,9 +507,6 @@ class _Lines(SweepLines):
     def __init__(self) -> None:
         super().__init__()
         self.deaths: list[str] = []
-
-    def warn(self, text: str) -> None:
-        warnings.warn(text, stacklevel=3)
 
     def died(self, text: str) -> None:
         self.deaths.append(text)

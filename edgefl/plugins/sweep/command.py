@@ -19,7 +19,7 @@ from edgefl.commands import show
 from edgefl.commands.options import Config as ConfigPath
 from edgefl.commands.options import Overrides
 from edgefl.commands.run import Engine, RayAddress, power_of
-from edgefl.commands.running import ProgressLines, Scored, config_warnings
+from edgefl.commands.running import ProgressLines, Scored
 from edgefl.config.file import Config
 from edgefl.errors import printable
 from edgefl.exit_status import FAILED, INTERRUPTED
@@ -140,7 +140,7 @@ def sweep(
         extend=extend,
         fair=fair,
     )
-    for warning in config_warnings(asked.whole, asked.base):
+    for warning in asked.warnings():
         show.warning(warning)
     again = shlex.join(["edgefl", *sys.argv[1:]])
     did = Did(interrupted=True)
@@ -171,8 +171,6 @@ def done(asked: Sweep, power: Power, lines: SweepLines, scored: Scored | None = 
     own = "" if asked.best_seed is None else f", and seed {asked.best_seed} to choose the best"
     seeds = ", ".join(map(str, asked.seeds))
     lines.say(f"{asked.folder.path}: settings: {', '.join(counts)}; seeds {seeds}{own}")
-    if (unequal := asked.unequal()) is not None:
-        lines.warn(unequal)
     begun = False
     try:
         with asked.claimed():

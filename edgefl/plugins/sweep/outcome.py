@@ -19,6 +19,7 @@ from edgefl.results.run_files import is_run, replace_file, write_table
 from edgefl.results.tables import plain_table
 
 RUNS_FILE, SETTINGS_FILE = "runs.csv", "settings.csv"
+OF_SETTING = ("score", "best", "mean", "std", "n", "verdict")  # columns of settings.csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +126,25 @@ def _edge(edge: GridEdge) -> str:
     return f"{edge.axis.key} = {toml_text(edge.value)} is the {where} value that was tried{further}"
 
 
+def records(sweep: Sweep, rows: Sequence[SettingRow]) -> list[dict[str, Any]]:
+    """Return the rows of settings.csv by column; whether a setting is the best is a bool."""
+    found = []
+    for row in rows:
+        values, over = dict(row.setting.values), row.of_metric
+        numbers = (row.score, row.is_best, over.mean, over.deviation, over.n, row.verdict)
+        of_keys = {key: values.get(key) for key in sweep.short}
+        found.append({"strategy": row.method.name, **of_keys, **dict(zip(OF_SETTING, numbers))})
+    return found
+
+
 # ---------------------------------------------------------------------- files
 def write(sweep: Sweep, rows: Sequence[SettingRow]) -> list[Path]:
     """Write runs.csv and settings.csv, and a config of each best setting; return their paths."""
     folder, keys = sweep.folder.path, list(sweep.short)
     _write_runs(sweep, rows, keys)
-    columns = ["strategy", *keys, "score", "best", "mean", "std", "n", "verdict"]
-    lines = []
-    for row in rows:
-        values, over = dict(row.setting.values), row.of_metric
-        numbers = (row.score, int(row.is_best), over.mean, over.deviation, over.n, row.verdict)
-        lines.append([row.method.name, *map(values.get, keys), *numbers])
-    write_table(folder / SETTINGS_FILE, columns, lines)
+    found = [each | {"best": int(each["best"])} for each in records(sweep, rows)]
+    lines = [list(each.values()) for each in found]
+    write_table(folder / SETTINGS_FILE, ["strategy", *keys, *OF_SETTING], lines)
     written = [folder / RUNS_FILE, folder / SETTINGS_FILE]
     written += [_write_best(sweep, row) for row in rows if row.is_best]
     return written

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from edgefl.commands.running import RESULTS
+from edgefl.commands.running import RESULTS, config_warnings
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.file import Config
 from edgefl.errors import UserError
@@ -68,16 +68,16 @@ class SweepPlan:
 def planned(
     config: Config,
     grid: Sequence[str],
-    out: Path | None = None,
+    out: Path | None,
     *,
-    sampler: str | None = None,
-    trials: int | None = None,
-    metric: str = "convergence_accuracy",
-    best_seed: int | None = None,
-    best: bool = True,
-    only_best: bool = False,
-    extend: int = 0,
-    fair: bool = False,
+    sampler: str | None,
+    trials: int | None,
+    metric: str,
+    best_seed: int | None,
+    best: bool,
+    only_best: bool,
+    extend: int,
+    fair: bool,
 ) -> Sweep:
     """Return a sweep. ``grid``: words ``key=value,value``, see ``settings.parse``.
 
@@ -103,9 +103,9 @@ def planned(
     whole = config.experiment()
     if best and best_seed is None:
         best_seed = free_seed(seeds or [one.seed for one in whole.by_seed()])
+    trials = trials or TRIALS
     plan = SweepPlan(
-        *(config, axes, seeds, wanted, best_seed, sampler, trials or TRIALS, extend, only_best),
-        fair=fair,
+        config, axes, seeds, wanted, best_seed, sampler, trials, extend, only_best, fair
     )
     return Sweep(plan, out or RESULTS / f"{whole.name}-sweep")
 
@@ -320,6 +320,10 @@ class Sweep:
                 f"--fair: {self.plan.config.called}: stop: expected emulated_s alone, and the same"
                 " for all settings, so that all strategies have equal time"
             )
+
+    def warnings(self) -> list[str]:
+        """Return the warnings about the config, and about a comparison that is not fair."""
+        return [*config_warnings(self.whole, self.base), *filter(None, [self.unequal()])]
 
     def unequal(self) -> str | None:
         """Return a warning if the methods get different numbers of settings; None if not."""

@@ -360,12 +360,22 @@ def test_a_sweep_returns_its_settings_and_skips_what_is_done(
     assert capfd.readouterr().out == ""
     assert [row["training.learning_rate"] for row in found.settings] == [0.05, 0.1] * 2
     assert {row["n"] for row in found.settings} == {2} and set(found.best) == {"fedavg", "fedasync"}
-    assert "<td>fedasync</td>" in found._repr_html_()
+    assert ">fedasync</td>" in found._repr_html_()
     seen: list[ModelScores] = []
     again = edgefl.sweep(SMALL, grid, progress=False, on_evaluation=lambda each: seen.append(each))
     assert again.settings == found.settings and seen == []
-    words = edgefl.sweep(SMALL, ["strategies.fedasync.alpha=0.5,0.6"], best=False, progress=False)
+    with pytest.warns(UserWarning, match="different numbers of settings") as warned:
+        words = edgefl.sweep(
+            SMALL, ["strategies.fedasync.alpha=0.5,0.6"], best=False, progress=False
+        )
+    assert warned[0].filename == __file__
     assert words.best == {} and len(words.settings) == 3
+
+
+def test_a_grid_has_lists_single_values_or_words() -> None:
+    grid = {"seed": range(1, 3), "training.epochs": 2, "partition": {"name": "iid"}, "a": "1..2"}
+    expected = ["seed=1,2", "training.epochs=2", 'partition={name = "iid"}', "a=1..2"]
+    assert running._words(grid) == expected
 
 
 @pytest.mark.parametrize(
