@@ -42,10 +42,6 @@ PARTS = {  # table of a config -> package of its plug-ins, attribute that one bi
 }
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 MAIN = "__main__"  # the module of a script, a notebook or an interactive session
-PACKAGES = (
-    *("edgefl.strategies", "edgefl.models", "edgefl.data", "edgefl.data.partition"),
-    *("edgefl.compression", "edgefl.strategies.selection"),
-)
 
 
 class RunInImport(BaseException):
@@ -107,8 +103,11 @@ def name_of(found: Any) -> str:
     if not (isinstance(module, str) and isinstance(name, str)):
         raise UserError(f"expected a class, a function or a name, found a {type(found).__name__}")
     package, _, stem = module.rpartition(".")
-    if package in PACKAGES:
-        return stem.replace("_", "-") if package == PACKAGES[0] else stem
+    if package == "edgefl.strategies" and name.lower() == stem.replace("_", ""):
+        return stem.replace("_", "-")
+    binds = next((attribute for of, attribute, _ in PARTS.values() if of == package), "")
+    if getattr(sys.modules.get(module), binds, None) is found:
+        return stem
     place = main_file() if module == MAIN else None
     if "." in name or "<" in name:
         raise UserError(

@@ -26,8 +26,9 @@ from edgefl.config.file import Config
 from edgefl.errors import UserError
 from edgefl.interface import running
 from edgefl.interface.running import ModelScores
+from edgefl.strategies.base.catalog import strategy_names
 from edgefl.strategies.fedasmu_fa import FedASMUFA
-from edgefl.strategies.fedasync import FedAsync
+from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedavg import FedAvg
 
 pytestmark = pytest.mark.processes  # code of one's own is tried in a fork before a run
@@ -102,9 +103,16 @@ def test_a_class_or_a_function_has_the_name_by_which_it_is_found() -> None:
     assert catalog.name_of(FedASMUFA) == "fedasmu-fa"
     assert catalog.name_of(Mine) == f"{__name__}:Mine"
     assert catalog.load_dotted(catalog.name_of(Mine)) is Mine
-    from edgefl.models.lenet5 import build
+    from edgefl.models.lenet5 import build, network
+    from edgefl.strategies.selection.oldest_first import OldestFirst
 
-    assert catalog.name_of(build) == "lenet5"
+    assert catalog.name_of(build) == "lenet5" and catalog.name_of(OldestFirst) == "oldest_first"
+    assert catalog.name_of(network) == "edgefl.models.lenet5:network", "another function of it"
+    assert [catalog.name_of(api.load_strategy(each)) for each in strategy_names()] == [
+        *strategy_names()
+    ]
+    with pytest.raises(UserError, match="expected a subclass of edgefl.api.Strategy, found"):
+        quiet_run({**SMALL, "strategies": [FedAsyncOptions]})
 
 
 class Local:
