@@ -273,7 +273,7 @@ class Methods:
             self._point(name, row["t"], value, edge)
         if asked:
             point = number(numbers.get("refresh_point"))
-            self.refresh.add([row["t"], edge, point, None, asked[-1].outcome.value])
+            self.refresh.add([row["t"], edge, point, asked[-1].outcome.value])
 
     @property
     def asked(self) -> bool:
