@@ -235,7 +235,7 @@ def _written(
 
 
 SAME = {"time": "emulated_s", "versions": "version", "rounds": "round", "energy": "joules"}
-AXES = {"x": "x", "y": "y", "xy": "xy", "yx": "xy", "x,y": "xy", "y,x": "xy"}  # of --log
+BOTH = {"yx": "xy", "x,y": "xy", "y,x": "xy"}  # of --log
 
 Out = Annotated[
     Path | None,
@@ -325,7 +325,7 @@ def plot(
         x=SAME.get(x, x),
         xlim=limits("--xlim", xlim),
         ylim=limits("--ylim", ylim),
-        log=AXES.get(log, log),
+        log=BOTH.get(log, log),
         title=title,
         target=target,
         labels=_labels(label or ()),

@@ -77,7 +77,8 @@ def in_short(config: Config) -> list[str]:
     data = of("{}", "task") or of("{}", "data.name") + split * bool(of("{}", "data.name"))
     groups, names = (found if isinstance(found := value(key), list) else [] for key in LISTS)
     named = [_phrase("{0[count]:d} {0[name]}", each) for each in groups]
-    edges = _phrase("{:d} edges", len(names) or value("edges.count"))
+    count = len(names) or value("edges.count")
+    edges = _phrase("{:d} edge" + "s" * (count != 1), count)
     rates = of("{:g} Mbit/s up", "links.up_mbit_s"), of("{:g} Mbit/s down", "links.down_mbit_s")
     links = of("{} links", "links.profile") or ", ".join(filter(None, rates))
     medium = of("{}", "medium.kind")

@@ -898,10 +898,10 @@ class Timeline:
                     self._one_by_one(some, versions, made_of, faults)
 
     def _take_usual(self, acts: _Acts, published: np.ndarray, version: np.ndarray) -> bool:
-        """Take acts at once; False if they are not all of the usual course: then none was taken.
+        """Take acts at once; False if one is not of the usual course: then none was taken.
 
-        In that an edge is given a task, trains, sends and has sent, and a model has all that wait.
-        ``version``: of each decision.
+        In the usual course an edge gets a task, trains, sends and has sent, and a published model
+        contains all updates that wait. ``version``: of each decision.
         """
         if self._faults or not (published | np.isin(acts.act, [*AFTER])).all():
             return False
@@ -934,7 +934,10 @@ class Timeline:
         return True
 
     def _merge(self, acts: _Acts, published: np.ndarray, version: np.ndarray) -> None:
-        """Each model has the updates that have arrived since the one before."""
+        """Add what the models contain: each has the updates that came since the model before it.
+
+        ``published``: their places in ``acts``.
+        """
         arrived = np.flatnonzero(acts.act == Act.ARRIVED)
         earlier = len(self._waiting)
         task = np.concatenate([np.array([*self._waiting], np.int64), acts.task[arrived]])
@@ -948,9 +951,8 @@ class Timeline:
         kind = np.full(len(of), self.texts.number("merge"))
         made = version[acts.place[of]]
         self._instants.append((name[merged], kind, acts.t_s[of], task[merged], made))
-        versions = version[acts.place[published]].tolist()
-        self.versions += zip(acts.t_s[published].tolist(), versions)
-        self.version = [self.version, *versions][-1]
+        self.versions += zip(acts.t_s[published].tolist(), version[acts.place[published]].tolist())
+        self.version = self.versions[-1][1] if len(published) else self.version
 
     def _one_by_one(
         self,

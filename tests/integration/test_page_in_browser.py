@@ -365,7 +365,7 @@ for (let t = 1; t <= 3600; t += 1) {
     update.staleness.push([t, edge, edge % 7]);
     update.marks.push(["merge", t, edge, `version ${t}`]);
     update.learned.alpha.push([t, edge / 100, edge]);
-    update.refresh.push([t, edge, 1, 0.5, "merged"]);
+    update.refresh.push([t, edge, 1, "merged"]);
     update.log.push([t, "info", `edge ${edge} did something at ${t}`]);
     update.slots.push([t, t + 0.1, edge, "up", "update"]);
   }

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.table import Table
+
 from edgefl import __version__
 from edgefl.errors import UserError
 from edgefl.plugins.html_report import sections
@@ -112,12 +114,9 @@ def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:
 
 def _tables(found: Comparison, paths: Sequence[Path]) -> list[HtmlTable]:
     """Return the tables of ``edgefl compare``."""
-    shown = [of_terminal(tables.table(found.rows, WIDTH))]
-    if found.is_more_than_rows:
-        shown.append(of_terminal(tables.over_seeds(found)))
-    of_families = [family.table(paths) for family in families().values()]
-    ages = tables.ages(found.rows) if any(row.ages for row in found.rows) else None
-    return shown + [of_terminal(each) for each in (*of_families, ages) if each is not None]
+    of_families = (family.table(paths) for family in families().values())
+    printed = tables.printed(found, WIDTH, of_families)
+    return [of_terminal(each) for each in printed if isinstance(each, Table)]
 
 
 def _title(runs: Sequence[ReportedRun]) -> str:

@@ -273,7 +273,7 @@ class Methods:
             self._point(name, row["t"], value, edge)
         if asked:
             point = number(numbers.get("refresh_point"))
-            self.refresh.add([row["t"], edge, point, None, asked[-1].outcome.value])
+            self.refresh.add([row["t"], edge, point, asked[-1].outcome.value])
 
     @property
     def asked(self) -> bool:
@@ -474,13 +474,13 @@ class RunModel:
         self._states: dict[str, tuple[tuple[Any, ...], int]] = {}  # edge -> state, change
         self._places = np.zeros(0, np.int32)  # the index of an edge on the page, by its number
         self.reached: tuple[float, float | None] | None = None  # see RunFacts.reached
-        self._reached = {files.LINKS: 0.0, files.SLOTS: 0.0}  # seconds of their latest rows
+        self._latest_s = {files.LINKS: 0.0, files.SLOTS: 0.0}  # of the rows of these tables
 
     # ------------------------------------------------------------------ rows
     @property
     def ahead(self) -> list[str]:
         """The tables whose latest rows are later than the events so far."""
-        return [name for name, t_s in self._reached.items() if t_s > self.timeline.emulated_s]
+        return [name for name, t_s in self._latest_s.items() if t_s > self.timeline.emulated_s]
 
     def take_events(self, events: EventColumns) -> None:
         """Take lines of events.jsonl, in order; they have ``lines``, and ``texts`` of this run."""
@@ -518,7 +518,7 @@ class RunModel:
 
     def take_links(self, rows: TableColumns) -> None:
         """Take rows of links.csv."""
-        self._reached[files.LINKS] = _last(rows.get("finished_s"))
+        self._latest_s[files.LINKS] = _last(rows.get("finished_s"))
         self.progress.take_links(rows)
         self.timeline.take_links(rows)
         self._age(lambda ages: ages.take_links(rows))
@@ -535,7 +535,7 @@ class RunModel:
 
     def take_slots(self, rows: TableColumns) -> None:
         """Take rows of slots.csv, before the rows of links.csv about the same transfers."""
-        self._reached[files.SLOTS] = _last(rows.get("ends_s"))
+        self._latest_s[files.SLOTS] = _last(rows.get("ends_s"))
         self.timeline.take_slots(rows)
         self.methods.take_slots(rows, self.edges)
 

@@ -177,7 +177,10 @@ def test_strict_names_who_differs_in_what(tmp_path: Path) -> None:
             },
             ["40 edges (30 lte, 10 dsl)", "a TDMA channel"],
         ),
-        ({"links": {"kind": "native", "up_mbit_s": 10.0}}, ["native links"]),
+        (
+            {"edges": {"count": 1}, "links": {"kind": "native", "up_mbit_s": 10.0}},
+            ["1 edge", "native links"],
+        ),
         (
             {"stop": 3, "groups": [1, {"name": 2}], "edges": {"count": "x"}, "data": {"name": []}},
             [],

@@ -63,9 +63,9 @@ function crossing(x, y, at, end, steps) {
 export class Chart {
   /**
    * `options`: title; view (charts over emulated time) or null; format(value) of y; axisFormat;
-   * xFormat; xWhole (numbers only); dots; steps (a value holds until the next); bins (many of them); zero (y begins at
-   * 0; "all": while all of x is shown); whole (numbers only); log; empty (words while there is
-   * nothing).
+   * xFormat; xWhole (whole numbers only); dots; steps (a value holds until the next); bins (many of
+   * them); zero (y begins at 0; "all": while all of x is shown); whole (whole numbers only); log;
+   * empty (words while there is nothing).
    */
   constructor(options) {
     this.options = { height: 190, ...options };

@@ -305,8 +305,9 @@ function start() {
   at("follow").append(el("option", { value: "", disabled: true }, "follow …"),
     el("option", { value: "other", hidden: true }, "following"),
     ...FOLLOW_S.map((s) => el("option", { value: s }, `last ${seconds(s, 0)}`)));
-  const act = { pause: () => at("pause").hidden || view.pause(), add: () => add.open([...runs.keys()]),
-    theme: () => theme.toggle(), help: () => help.showModal() };
+  const act = { pause: () => at("pause").hidden || view.pause(),
+    add: () => add.open([...runs.keys()]), theme: () => theme.toggle(),
+    help: () => help.showModal() };
   for (const [id, use] of Object.entries({ ...act, all: () => view.all(),
     closer: () => view.zoom(0.6), wider: () => view.zoom(1 / 0.6) })) {
     at(id).addEventListener("click", use);

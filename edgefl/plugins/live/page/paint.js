@@ -48,8 +48,8 @@ export function fills(context) {
 }
 
 /**
- * Draws one lane. `frame`: {from, to, x (of `from`), scale (px per s), now, until}: intervals from
- * `until` on are not drawn here. Those below one pixel are gathered: their share is the opacity.
+ * Draws one lane. `frame`: {from, to, x (of `from`), scale (px per s), now}. Intervals below one
+ * pixel are gathered: their share is the opacity.
  */
 export function paintLane(context, lane, top, height, frame, all) {
   const { from, to, x, scale, now } = frame;
@@ -164,8 +164,8 @@ export function paintMark(context, kind, x, top, row, crowded) {
   }
 }
 
-/** A time axis along the lower edge, with lines upwards if `lines` is their height. */
-export function paintAxis(context, frame, width, bottom, lines = 0) {
+/** A time axis along the lower edge. */
+export function paintAxis(context, frame, width, bottom) {
   const { from, to, x, scale } = frame;
   const step = niceStep(to - from, Math.max(2, (width - x) / 90));
   const c = theme.colours;
@@ -177,7 +177,7 @@ export function paintAxis(context, frame, width, bottom, lines = 0) {
     const place = Math.round(x + (at * step - from) * scale) + 0.5;
     context.strokeStyle = c.line;
     context.beginPath();
-    context.moveTo(place, bottom - lines);
+    context.moveTo(place, bottom);
     context.lineTo(place, bottom + 4);
     context.stroke();
     context.fillStyle = c.soft;

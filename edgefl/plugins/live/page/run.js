@@ -6,8 +6,8 @@ import { Newest, Points } from "./series.js";
 export const METRICS = ["version", "emulated_s", "wall_s", "train_loss", "test_loss", "accuracy",
   "bytes_up", "bytes_down"];
 const METRIC_ORDER = [1, 0, 2, 3, 4, 5, 6, 7]; // emulated seconds first: rows ascend in it
-const APPENDED = ["states", "metrics", "slices", "open", "marks", "staleness", "fidelity", "log",
-  "slots", "rounds", "learned", "refresh"];
+const ADDED = ["marks", "staleness", "slots", "rounds"]; // rows that are kept as they come
+const TAKEN = ["states", "metrics", "slices", "open", "fidelity", "log", "learned", "refresh"];
 const MOST_MARKS = 5000;
 const MOST_WORDS = 1000;
 const MOST_SLOTS = 6000;
@@ -45,7 +45,7 @@ export class Run {
     this.slots = new Newest(MOST_SLOTS);
     this.rounds = new Newest(200);
     this.learned = new Map(); // name -> Points
-    this.refresh = new Points(["t", "edge", "point", "share"], 2048);
+    this.refresh = new Points(["t", "edge", "point"], 2048);
     this.outcomes = {};
     this.points = {}; // refresh point -> count
     this.changed = new Set(); // parts that have news since they were last drawn
@@ -116,7 +116,8 @@ export class Run {
     if (update.staleness_counts) this.gaps = update.staleness_counts;
     if (update.slices_from !== undefined) this.lanes.clear(update.slices_from);
     if (update.slices_gap) this._gap();
-    for (const name of APPENDED) if (update[name] !== undefined) this[`_${name}`](update[name]);
+    for (const name of ADDED) for (const row of update[name] ?? []) this[name].add(row);
+    for (const name of TAKEN) if (update[name] !== undefined) this[`_${name}`](update[name]);
     for (const name of Object.keys(update)) this.changed.add(name);
     if (update.full) this.changed.add("full");
   }
@@ -144,14 +145,6 @@ export class Run {
     this.lanes.setOpen(rows);
   }
 
-  _marks(rows) {
-    for (const row of rows) this.marks.add(row);
-  }
-
-  _staleness(rows) {
-    for (const row of rows) this.staleness.add(row);
-  }
-
   _fidelity(found) {
     for (const row of found.cpu ?? []) {
       if (!(row[0] < this.cpu.last("t"))) this.cpu.add(row);
@@ -160,14 +153,6 @@ export class Run {
 
   _log(rows) {
     for (const row of rows) this.log.insert(row);
-  }
-
-  _slots(rows) {
-    for (const row of rows) this.slots.add(row);
-  }
-
-  _rounds(rows) {
-    for (const row of rows) this.rounds.add(row);
   }
 
   _learned(found) {
@@ -181,8 +166,8 @@ export class Run {
   }
 
   _refresh(rows) {
-    for (const [t, edge, point, share, outcome] of rows) {
-      this.refresh.add([t, edge, point, share]);
+    for (const [t, edge, point, outcome] of rows) {
+      this.refresh.add([t, edge, point]);
       this.outcomes[outcome] = (this.outcomes[outcome] ?? 0) + 1;
       if (point !== null) this.points[point] = (this.points[point] ?? 0) + 1;
     }

@@ -7,7 +7,6 @@ import { bytes, count, digits, el, rate, seconds, setText } from "./util.js";
 const NEWS = { waiting: "no row yet", silent: "no new row for 30 s: killed, or very slow" };
 const GOOD = ["faithful", "virtual"];
 const MOST_REASONS = 2;
-const any = (runs, test) => runs.some(test);
 const targetOf = ({ config }) => config.target ?? null;
 const share = (value) => digits(value, 3);
 
@@ -24,7 +23,8 @@ function withSeeds(run, value, pick, format) {
   const found = ofSeeds(run, pick);
   if (!found) return [format(value)];
   const { mean, having, of } = found;
-  return [format(value), having === of ? `${of} seeds: ${format(mean)}` : `${having} of ${of} seeds`];
+  const small = having === of ? `${of} seeds: ${format(mean)}` : `${having} of ${of} seeds`;
+  return [format(value), small];
 }
 
 const last = ({ metrics }) => metrics.at(-1)?.[METRICS.indexOf("accuracy")];
@@ -104,7 +104,7 @@ export class RunTable {
   }
 
   draw(runs) {
-    const shown = COLUMNS.filter(([, , , needed]) => !needed || any(runs, needed));
+    const shown = COLUMNS.filter(([, , , needed]) => !needed || runs.some(needed));
     const titles = shown.map(([, title]) => title(runs));
     const [, own] = setups(runs);
     const key = JSON.stringify([titles, own, runs.map((run) => [run.id, run.name])]);
@@ -166,7 +166,7 @@ export class RunTable {
         return !found ? reached(place)(run.head) : found.having === found.of ? found.mean : NaN;
       });
       const best = Math.min(...values.filter(Number.isFinite));
-      const told = values.length > 1 && !any(runs, (run) => run.going);
+      const told = values.length > 1 && !runs.some((run) => run.going);
       runs.forEach((run, of) => this.rows.get(run.id).cells[at]?.classList.toggle("best",
         told && values[of] === best));
     });

@@ -21,12 +21,6 @@ export class Points {
     this.fleeting = false; // the newest row is there only until the next one
   }
 
-  clear() {
-    this.count = this.seen = 0;
-    this.stride = 1;
-    this.fleeting = false;
-  }
-
   add(row) {
     if (this.fleeting) this.count -= 1;
     this.fleeting = this.seen % this.stride !== 0;
@@ -99,10 +93,5 @@ export class Newest {
       this.dropped += this.items.length - this.most;
       this.items = this.items.slice(-this.most);
     }
-  }
-
-  clear() {
-    this.items = [];
-    this.dropped = 0;
   }
 }

@@ -70,7 +70,8 @@ export class Stream extends EventTarget {
     return found.runs;
   }
 
-  /** [{id, metrics}] of all seeds of a run's strategy; [] if it has one, or cannot be had. */
+  /** [{id, metrics, reached, end_s}] of all seeds of a run's strategy; [] if it has one seed, or if
+   * the server does not answer. */
   async seeds(run) {
     try {
       const answer = await fetch(`api/seeds?${new URLSearchParams({ run })}`);

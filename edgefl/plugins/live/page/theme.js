@@ -3,9 +3,9 @@
 const KEY = "edgefl-theme";
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3], [5, 2], [1, 2]];
 const LOOKS = DASHES.length; // and as many colours
-const COLOURS = ["ink", "soft", "faint", "line", "ground", "sunken", "accent", "compute", "wait",
-  "send", "receive", "fault", "away", "merge", "fresh", "good", "warn", "bad",
-  "run0", "run1", "run2", "run3", "run4", "run5"];
+const COLOURS = ["ink", "soft", "line", "ground", "sunken", "accent", "compute", "wait", "send",
+  "receive", "fault", "away", "merge", "fresh", "good", "warn", "bad", "run0", "run1", "run2",
+  "run3", "run4", "run5"];
 
 export const MOST_RUNS = 2 * LOOKS; // from the second half on, a colour has another dash
 

@@ -102,7 +102,8 @@ export class TimeUse {
   _build(rows, several) {
     this.root.classList.remove(...RARE.map((kind) => `has-${kind}`));
     this.rows = rows.map(({ run, name, edges }) => {
-      const text = name ? `${name}, ${edges.length} edge${edges.length === 1 ? "" : "s"}` : run.name;
+      const count = `${edges.length} edge${edges.length === 1 ? "" : "s"}`;
+      const text = name ? `${name}, ${count}` : run.name;
       const entry = [name ? null : lineKey(theme.look(run.place)), text];
       const many = several || run.groups.length;
       const button = many ? el("button", { type: "button", class: "small",

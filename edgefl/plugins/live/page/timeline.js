@@ -96,7 +96,7 @@ export class Timeline {
   get rowPx() {
     if (this.level !== null) return ROWS_PX[this.level];
     const fit = USUAL_HEIGHT_PX / Math.max(1, this.rows.length);
-    return [...ROWS_PX].reverse().find((px) => px <= Math.min(USUAL_ROW_PX, fit)) ?? 14;
+    return ROWS_PX.findLast((px) => px <= Math.min(USUAL_ROW_PX, fit)) ?? 14;
   }
 
   resize(step) {
