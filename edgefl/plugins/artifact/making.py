@@ -104,7 +104,8 @@ def _fill(folder: Path, contents: Contents, wishes: Wishes, say: Say) -> None:
 def _refuse_names(names: Names, folder: Path) -> None:
     """Raise UserError for a name in a file that is not of this program alone."""
     ours = (*SCRIPTS, "common.sh", "check.py", "Dockerfile", "requirements.txt")
-    names.refuse(folder, [path for path in files_of(folder) if path.name not in ours])
+    places = [folder / name for name in ours]  # a file of the user may have such a name, too
+    names.refuse(folder, [path for path in files_of(folder) if path not in places])
 
 
 def _write_documents(folder: Path, facts: ArtifactFacts) -> None:
