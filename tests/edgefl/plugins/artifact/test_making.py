@@ -25,6 +25,7 @@ from edgefl.clocks.setup.resumption import Origin
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.file import load
 from edgefl.plugins.artifact import check, kick, making
+from edgefl.plugins.artifact.packages import Lock
 from edgefl.plugins.launch.wheels import OwnWheel
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.run_files import seed_name
@@ -143,6 +144,15 @@ def test_an_artifact_has_all_that_a_reader_needs(made: Path) -> None:
     for line in (made / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")
         assert hashlib.sha256((made / name).read_bytes()).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    ("build", "index"),
+    [("cpu", "cpu"), ("cu128", "cu128"), ("rocm6.4", "rocm6.4"), ("", ""), ("1a2b3c.nv25.8", "")],
+)
+def test_only_builds_of_pytorch_come_from_its_index(build: str, index: str) -> None:
+    whole = f"https://download.pytorch.org/whl/{index}" if index else ""
+    assert Lock({}, build, ()).torch_index == whole
 
 
 @pytest.mark.slow
