@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,7 +194,7 @@ def _shown(facts: ArtifactFacts) -> dict[str, Any]:
     }
 
 
-def _each(names: Any) -> list[str]:
+def _each(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
@@ -436,7 +435,6 @@ def json_text(value: Any) -> str:
 def write_sums(folder: Path) -> None:
     """Write the SHA-256 of each file, as ``sha256sum --check`` reads them."""
     lines = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
-        for path in files_of(folder)
+        f"{digest_of(path)}  {path.relative_to(folder).as_posix()}\n" for path in files_of(folder)
     ]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
