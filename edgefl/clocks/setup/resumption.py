@@ -121,10 +121,11 @@ def digests(experiment: Experiment, base: Path) -> dict[str, str]:
             of_kinds[name] = kind.digest(name, (base, Path.cwd()))
     for name in (*traces(experiment), *availability_file(experiment)):
         files[name] = base / Path(name).expanduser()
-    return {name: _digest(path) for name, path in files.items()} | of_kinds
+    return {name: file_digest(path) for name, path in files.items()} | of_kinds
 
 
-def _digest(path: Path | None) -> str:
+def file_digest(path: Path | None) -> str:
+    """Return the digest of a file, as experiment.toml has it; "" if there is none."""
     if path is None or not path.is_file():
         return ""
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

@@ -82,9 +82,9 @@ def artifact(
         write(contents, place, wishes, show.line)
     show.line(f"{place}: {len(contents.claims)} claims; its README.md says how to check them")
     show.hint(
-        f"cd {place} && ./install.sh && ./kick-the-tires.sh"
-        if not out or out.suffix != ".zip"
-        else f"unzip {place}"
+        f"unzip {place}"
+        if place.suffix == ".zip"
+        else f"cd {place} && ./install.sh && ./kick-the-tires.sh"
     )
 
 

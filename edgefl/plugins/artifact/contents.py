@@ -16,16 +16,12 @@ from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.config.file import FACTS
 from edgefl.errors import UserError, listed, nearest
 from edgefl.plugins.artifact import check
+from edgefl.plugins.artifact.users_files import size_bytes
 from edgefl.plugins.html_report.sections import ReportedRun, experiments
 from edgefl.results import run_files
 from edgefl.results.compare import SeedEstimate, in_words_of, load
 from edgefl.results.run_files import RunFiles
-from edgefl.results.statistics import (
-    PairedEffect,
-    Reached,
-    difference,
-    speed_up,
-)
+from edgefl.results.statistics import PairedEffect, Reached, difference, speed_up
 from edgefl.results.summary import INTERRUPTED, STRAINED, UNFINISHED
 
 REPRODUCE, KICK = "reproduce.sh", "kick-the-tires.sh"
@@ -321,8 +317,3 @@ def command(study: Study) -> str:
     if study.command != RUN:
         return f"edgefl launch INVENTORY {config}"
     return f"edgefl run {config} --clock {study.clock} --out results"
-
-
-def size_bytes(folder: Path) -> int:
-    """Return the size of all files in a folder."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

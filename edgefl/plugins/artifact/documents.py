@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ from edgefl.plugins.launch.wheels import OwnWheel
 from edgefl.record.files import EXPERIMENT, MODEL
 
 SUMS = "SHA256SUMS"
-TORCH_INDEX = "https://download.pytorch.org/whl/"
 WITHHELD = "withheld"
 HOST_FACTS = ("model", "cpu_model", "cores", "memory_bytes", "gpus")
 NAMED = ("host", *HOST_FACTS, "kernel", "system", "python", "torch")
@@ -116,7 +114,7 @@ class ArtifactFacts:
             if difference
         ]
         local = [
-            f"{name} is installed from a folder here: an index may not have this version"
+            f"{name} does not come from an index here: an index may not have this version"
             for name in self.lock.local
         ]
         absent = [f"{name} is not in the artifact ({why})" for name, why in self.left_out.items()]
@@ -161,7 +159,6 @@ def _shown(facts: ArtifactFacts) -> dict[str, Any]:
     runs = sum(len(study.labels) * len(study.seeds) for study in studies)
     on_wall = any(study.clock == WALL for study in studies)
     anonymous = facts.wishes.anonymous
-    on_index = (platform.system(), platform.machine()) == ("Linux", "x86_64")
     return {
         "title": facts.title,
         "description": facts.description,
@@ -169,7 +166,7 @@ def _shown(facts: ArtifactFacts) -> dict[str, Any]:
         "version": __version__,
         "python": ".".join(platform.python_version_tuple()[:2]),
         "machine": platform.machine(),
-        "torch_index": TORCH_INDEX + lock.build if lock.build and on_index else "",
+        "torch_index": lock.torch_index,
         "build": lock.build,
         "packages": len(lock.versions) + 1,
         "downloads": downloads,
@@ -197,7 +194,7 @@ def _shown(facts: ArtifactFacts) -> dict[str, Any]:
     }
 
 
-def _each(names: Any) -> list[str]:
+def _each(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
@@ -438,7 +435,6 @@ def json_text(value: Any) -> str:
 def write_sums(folder: Path) -> None:
     """Write the SHA-256 of each file, as ``sha256sum --check`` reads them."""
     lines = [
-        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder).as_posix()}\n"
-        for path in files_of(folder)
+        f"{digest_of(path)}  {path.relative_to(folder).as_posix()}\n" for path in files_of(folder)
     ]
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")

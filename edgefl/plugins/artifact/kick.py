@@ -24,7 +24,8 @@ import tomli_w
 from edgefl.clocks.choices import VIRTUAL
 from edgefl.errors import UserError, printable
 from edgefl.plugins.artifact import check
-from edgefl.plugins.artifact.contents import ASSUMED_SHARE, KICK, S_PER_H, Study, size_bytes
+from edgefl.plugins.artifact.contents import ASSUMED_SHARE, KICK, S_PER_H, Study
+from edgefl.plugins.artifact.users_files import size_bytes
 from edgefl.record.files import METRICS
 from edgefl.results.read import read_csv
 
@@ -58,11 +59,6 @@ def config_of(study: Study, emulated_s: float) -> dict[str, Any]:
             if isinstance(part.get(table), dict) and part[table].get("kind") == "native":
                 part[table] = {**part[table], "kind": "emulated"}
     return config
-
-
-def command(study: Study) -> str:
-    """Return the command of the short runs, as a reader would type it in the artifact."""
-    return f"edgefl run experiments/{study.name}/kick.toml --clock {VIRTUAL} --out results"
 
 
 def kicked(
@@ -159,14 +155,14 @@ def _has_learned(study: Study, out: Path) -> bool:
 
 
 def _claims(study: Study, results: Path, took_s: float) -> list[dict[str, Any]]:
-    found = []
+    found, config = [], f"experiments/{study.name}/kick.toml"
     for label in study.labels:
         row = _last(study, label, results)
         accuracy = float(row["accuracy"])
         found.append(
             {
                 "script": KICK,
-                "command": command(study),
+                "command": f"edgefl run {config} --clock {VIRTUAL} --out results",
                 "text": f"{label} of {study.name}: accuracy of version {row['version']}",
                 "how": check.at_version.__name__,
                 "run": f"{results.name}/{label}",

@@ -27,6 +27,7 @@ from edgefl.plugins.artifact.names import Names
 from edgefl.plugins.artifact.users_files import UsersFiles, collect, own_data
 from edgefl.plugins.launch.wheels import own_wheel
 from edgefl.record.files import EXPERIMENT, METRICS, SUMMARY
+from edgefl.results.run_files import seed_name
 
 TEMPLATES = Path(__file__).parent / "templates"
 SCRIPTS = ("install.sh", KICK, REPRODUCE)
@@ -104,7 +105,8 @@ def _fill(folder: Path, contents: Contents, wishes: Wishes, say: Say) -> None:
 def _refuse_names(names: Names, folder: Path) -> None:
     """Raise UserError for a name in a file that is not of this program alone."""
     ours = (*SCRIPTS, "common.sh", "check.py", "Dockerfile", "requirements.txt")
-    names.refuse(folder, [path for path in files_of(folder) if path.name not in ours])
+    places = [folder / name for name in ours]  # a file of the user may have such a name, too
+    names.refuse(folder, [path for path in files_of(folder) if path not in places])
 
 
 def _write_documents(folder: Path, facts: ArtifactFacts) -> None:
@@ -149,8 +151,7 @@ def _expected(study: Study, folder: Path, names: Names | None) -> None:
     """Copy the results of the runs that ``edgefl compare`` reads, without facts about hosts."""
     for run in study.runs:
         place = folder / "expected" / study.name / str(run.facts.get("strategy"))
-        if len(study.seeds) > 1:
-            place /= f"seed{run.row.seed}"
+        place /= seed_name(run.row.seed or 1, len(study.seeds) > 1)
         facts = {key: value for key, value in run.summary.items() if key != "hosts"}
         if "fidelity" in facts:
             facts["fidelity"] = {k: v for k, v in facts["fidelity"].items() if k != "host"}

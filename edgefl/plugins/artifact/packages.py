@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import re
 import zipfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -20,18 +20,28 @@ from edgefl.errors import UserError, needs
 
 OWN = ("edgefl", "emulator", "edgefl_testbed")  # modules that are in the wheel
 TEXT = ("bert_classifier", "causal_lm")  # models that need the extra "text"
+TORCH_INDEX = "https://download.pytorch.org/whl/"
+BUILDS = re.compile(r"cpu|xpu|cu\d+|rocm[\d.]+")  # of torch, which have an index each
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
     """``versions``: package -> version. ``build``: that of torch, "cpu", "cu128" or "".
 
-    ``local``: packages that are installed from a folder here, and on no index.
+    ``local``: packages that were installed from a folder, a file or an address.
     """
 
     versions: Mapping[str, str]
     build: str
     local: tuple[str, ...]
+
+    @property
+    def torch_index(self) -> str:
+        """PyTorch's index of this build; "" if there is none, as for those of NVIDIA's containers.
+
+        torch of PyPI has no build in its version.
+        """
+        return TORCH_INDEX + self.build if BUILDS.fullmatch(self.build) else ""
 
     def text(self) -> str:
         """Return the requirements file."""
@@ -89,7 +99,8 @@ def locked(wheel: Path, extras: Collection[str], modules: Collection[str]) -> Lo
     versions = {name: each.version.partition("+")[0] for name, each in found.items()}
     torch = found.get("torch")
     build = "" if torch is None else torch.version.partition("+")[2]
-    return Lock(versions, build, tuple(name for name, each in found.items() if _is_local(each)))
+    local = [name for name, each in found.items() if each.read_text("direct_url.json")]
+    return Lock(versions, build, tuple(local))
 
 
 def _distributions(modules: Collection[str]) -> list[str]:
@@ -97,9 +108,3 @@ def _distributions(modules: Collection[str]) -> list[str]:
     known = packages_distributions()
     names = [name for module in modules if module not in OWN for name in known.get(module, ())]
     return list(dict.fromkeys(names))
-
-
-def _is_local(found: Distribution) -> bool:
-    """Whether a package was installed from a folder."""
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
-    return "dir_info" in origin

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl import catalog
+from edgefl.clocks.setup.resumption import file_digest
 from edgefl.config.task_kinds import kind_of
 from edgefl.errors import UserError
 
@@ -93,7 +94,7 @@ class _Finder:
             return f"{word}:{self._placed(place, key)}"
         if code is not None:
             path = self._path(code[1], key)
-            self._refuse_changed(code[1], _digest(path))
+            self._refuse_changed(code[1], file_digest(path))
             return f"{self.add(path).as_posix()}{text[len(code[1]) :]}"
         if ":" in text and catalog.is_own(text) and re.fullmatch(r"[\w.]+:[\w.]+", text):
             self._module(text)
@@ -104,13 +105,13 @@ class _Finder:
                 raise UserError(f"{key}: {text}: no such file now: expected that of the runs")
             return text
         if named.is_file():
-            self._refuse_changed(text, _digest(named))
+            self._refuse_changed(text, file_digest(named))
         return self._placed(text, key)
 
     def _placed(self, text: str, key: str) -> str:
         """Add the file or folder ``text``; return its name in the artifact."""
         path = self._path(text, key)
-        bytes_of = size(path)
+        bytes_of = size_bytes(path)
         if bytes_of > MOST_BYTES:
             self.found.left_out[text] = f"{key}, {bytes_of / 1e6:.0f} MB, {digest_of(path)}"
             return text
@@ -165,7 +166,7 @@ class _Finder:
                 self._add_file(file, at.parent / file.relative_to(source.parent))
         for text in texts:
             opened = self._existing(text) if _is_inside(text) else None
-            if opened is not None and opened.is_file() and size(opened) <= MOST_BYTES:
+            if opened is not None and opened.is_file() and size_bytes(opened) <= MOST_BYTES:
                 self.add(opened)
 
     def _module(self, name: str) -> None:
@@ -218,14 +219,9 @@ def tree(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def size(path: Path) -> int:
+def size_bytes(path: Path) -> int:
     """Return the bytes of a file, or of all files of a folder."""
     return sum(each.stat().st_size for each in ([path] if path.is_file() else tree(path)))
-
-
-def _digest(path: Path) -> str:
-    """As experiment.toml has it."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def digest_of(path: Path) -> str:

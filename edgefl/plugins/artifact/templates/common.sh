@@ -1,4 +1,6 @@
-# What the scripts share: which Python, where the data sets are, and runs that go on after a break.
+# What the scripts share: which Python, the data sets, and runs that go on after a break.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
 python=${EDGEFL_PYTHON:-.venv/bin/python}
 command -v "$python" >/dev/null || { echo "no $python: run ./install.sh first, or set EDGEFL_PYTHON to an interpreter that has edgefl" >&2; exit 2; }
 export EDGEFL_DATA=${EDGEFL_DATA:-$PWD/data}
@@ -21,3 +23,6 @@ run() {
     fi
     touch "$done"
 }
+{% for name in downloads %}
+edgefl data get {{ name }} --dir "$EDGEFL_DATA"
+{% endfor %}

@@ -3,12 +3,7 @@
 {% if launched %}
 #   INVENTORY=hosts.toml   your own hosts, on which to run; without it everything runs on this machine
 {% endif %}
-set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")"
-. ./common.sh
-{% for name in downloads %}
-edgefl data get {{ name }} --dir "$EDGEFL_DATA"
-{% endfor %}
+. "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 {% for line in commands %}
 {{ line }}
 {% endfor %}

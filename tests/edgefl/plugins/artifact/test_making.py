@@ -25,6 +25,7 @@ from edgefl.clocks.setup.resumption import Origin
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.file import load
 from edgefl.plugins.artifact import check, kick, making
+from edgefl.plugins.artifact.packages import Lock
 from edgefl.plugins.launch.wheels import OwnWheel
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.run_files import seed_name
@@ -145,6 +146,15 @@ def test_an_artifact_has_all_that_a_reader_needs(made: Path) -> None:
         assert hashlib.sha256((made / name).read_bytes()).hexdigest() == digest
 
 
+@pytest.mark.parametrize(
+    ("build", "index"),
+    [("cpu", "cpu"), ("cu128", "cu128"), ("rocm6.4", "rocm6.4"), ("", ""), ("1a2b3c.nv25.8", "")],
+)
+def test_only_builds_of_pytorch_come_from_its_index(build: str, index: str) -> None:
+    whole = f"https://download.pytorch.org/whl/{index}" if index else ""
+    assert Lock({}, build, ()).torch_index == whole
+
+
 @pytest.mark.slow
 def test_the_claims_are_exact_and_the_expected_results_pass_them(made: Path) -> None:
     claims = read(made / "claims.json")["claims"]
@@ -232,9 +242,10 @@ def test_hosts_of_the_runs_get_numbers_in_an_anonymous_artifact(runs: Path, tmp_
 
 @pytest.mark.slow
 def test_a_name_in_a_file_of_the_user_is_refused(runs: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text(f"First line.\nTried on {HOST}.\n")
-    told = refusal(runs, "--anonymous", "--include", "notes.txt", "--out", "blind")
-    assert "notes.txt, line 2: has 'nameless-laptop-7', the name of this host" in told
+    for name in ("notes.txt", "check.py"):  # also where one of ours has the name
+        (tmp_path / name).write_text(f"# First line.\n# Tried on {HOST}.\n")
+        told = refusal(runs, "--anonymous", "--include", name, "--out", "blind")
+        assert f"mine/{name}, line 2: has 'nameless-laptop-7', the name of this host" in told
     told = refusal(runs, "--anonymous", "--author", "Doe, Jo")
     assert told.startswith("--author: expected no names")
 
