@@ -183,7 +183,7 @@ def _key(detail: ErrorDetails, data: Any) -> Loc:
     """
     loc = detail["loc"]
     for depth, part in enumerate(loc):
-        if isinstance(part, int) and isinstance(data, (list, tuple)):
+        if isinstance(part, int) and isinstance(data, (list, tuple)) and part < len(data):
             data = data[part]
         elif isinstance(data, Mapping) and part in data:
             data = data[part]
