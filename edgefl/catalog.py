@@ -42,10 +42,8 @@ PARTS = {  # table of a config -> package of its plug-ins, attribute that one bi
 }
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 MAIN = "__main__"  # the module of a script, a notebook or an interactive session
-PACKAGES = (
-    *("edgefl.strategies", "edgefl.models", "edgefl.data", "edgefl.data.partition"),
-    *("edgefl.compression", "edgefl.strategies.selection"),
-)
+STRATEGIES = "edgefl.strategies"
+PACKAGES = {STRATEGIES, *(package for package, _, _ in PARTS.values())}
 
 
 class RunInImport(BaseException):
@@ -108,7 +106,7 @@ def name_of(found: Any) -> str:
         raise UserError(f"expected a class, a function or a name, found a {type(found).__name__}")
     package, _, stem = module.rpartition(".")
     if package in PACKAGES:
-        return stem.replace("_", "-") if package == PACKAGES[0] else stem
+        return stem.replace("_", "-") if package == STRATEGIES else stem
     place = main_file() if module == MAIN else None
     if "." in name or "<" in name:
         raise UserError(
