@@ -1,6 +1,6 @@
 # edgefl and the emulator: a coordinator, an edge or whole runs, for x86-64 and 64-bit ARM.
 #   docker build --tag edgefl-testbed .
-#   docker run --rm --volume "$PWD/runs:/work/runs" edgefl-testbed run configs/quickstart.toml --clock virtual
+#   docker run --rm --volume "$PWD/runs:/experiments/runs" edgefl-testbed run configs/quickstart.toml --clock virtual
 # compose.yaml starts a coordinator and its edges.
 FROM debian:bookworm-slim AS build
 # The suite's own packages, as of the day of the build: Debian has no older ones.
@@ -29,10 +29,10 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/edgefl /opt/edgefl
 # Any user may write here, so that `--user` can be the one whose files the results shall be.
-RUN mkdir -m 1777 /work /keys
+RUN mkdir -m 1777 /experiments /keys
 # Any user: caches and settings of the packages go to /tmp.
 ENV PATH=/opt/edgefl/bin:$PATH HOME=/tmp
-WORKDIR /work
+WORKDIR /experiments
 USER 1000:1000
 ENTRYPOINT ["edgefl"]
 CMD ["--help"]

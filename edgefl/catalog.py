@@ -42,6 +42,7 @@ PARTS = {  # table of a config -> package of its plug-ins, attribute that one bi
 }
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 MAIN = "__main__"  # the module of a script, a notebook or an interactive session
+STRATEGIES = "edgefl.strategies"
 
 
 class RunInImport(BaseException):
@@ -103,7 +104,7 @@ def name_of(found: Any) -> str:
     if not (isinstance(module, str) and isinstance(name, str)):
         raise UserError(f"expected a class, a function or a name, found a {type(found).__name__}")
     package, _, stem = module.rpartition(".")
-    if package == "edgefl.strategies" and name.lower() == stem.replace("_", ""):
+    if package == STRATEGIES and name.lower() == stem.replace("_", ""):
         return stem.replace("_", "-")
     binds = next((attribute for of, attribute, _ in PARTS.values() if of == package), "")
     if getattr(sys.modules.get(module), binds, None) is found:

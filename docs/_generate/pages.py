@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +11,7 @@ from typer.cli import get_docs_for_click
 
 from edgefl import catalog
 from edgefl import cli as edgefl_cli
+from edgefl.commands.lists import about as plugin_about
 from edgefl.config.experiment import Experiment
 from edgefl.config.keys import Key, about, is_basic, keys, sections
 from edgefl.plugins.launch.inventory import InventoryFile
@@ -21,12 +20,12 @@ from emulator import cli as emulator_cli
 from emulator.energy.power import DEVICE_POWER, POWER_SOURCES, RADIOS
 from emulator.profiles import ProfileFigure
 
-PACKAGES = {
-    "models": ("edgefl.models", "build", "Models"),
-    "data-sets": ("edgefl.data", "load", "Data sets"),
-    "selections": ("edgefl.strategies.selection", "build", "Selections"),
-    "partitions": ("edgefl.data.partition", "split", "Partitions"),
-    "compressions": ("edgefl.compression", "build", "Compressions"),
+CATALOGS = {  # title of a page -> which of ``catalog.PARTS`` it lists
+    "Models": "model",
+    "Data sets": "data",
+    "Selections": "strategies",
+    "Partitions": "partition",
+    "Compressions": "compression",
 }
 
 
@@ -35,7 +34,10 @@ def texts() -> dict[str, str]:
     return {
         "config.md": config_page(),
         "inventory.md": inventory_page(),
-        **{f"{page}.md": catalog_page(*where) for page, where in PACKAGES.items()},
+        **{
+            f"{title.lower().replace(' ', '-')}.md": catalog_page(title, part)
+            for title, part in CATALOGS.items()
+        },
         "cli-edgefl.md": cli_page(edgefl_cli.app, "edgefl"),
         "cli-emulator.md": cli_page(emulator_cli.app, "emulator"),
         "power.md": power_page(),
@@ -114,31 +116,18 @@ def options_table(name: str) -> str:
     return key_table(keys(load_strategy(name).Options)) + "\n"
 
 
-def catalog_page(package: str, attribute: str, title: str) -> str:
+def catalog_page(title: str, part: str) -> str:
+    package, attribute, _ = catalog.PARTS[part]
     parts = [
         f"# {title}",
-        f"Generated from the code. Each name is one file in `{_folder(package)}`.",
+        f"Generated from the code. Each name is one file in `{package.replace('.', '/')}`.",
     ]
     for name in catalog.names(package, attribute):
         found = catalog.find(package, name, attribute)
-        module = importlib.import_module(f"{package}.{name}")
         options = catalog.options_of(found)
         table = key_table(keys(options)) if options is not None and options.model_fields else ""
-        parts += [f"## {name}", _prose(module, found), table]
+        parts += [f"## {name}", plugin_about(found), table]
     return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _folder(package: str) -> str:
-    return package.replace(".", "/")
-
-
-def _prose(module: Any, found: Any) -> str:
-    """The docstrings of a file and of its plug-in, as Markdown."""
-    docs = [inspect.getdoc(module) or ""]
-    own = found.__doc__ if inspect.isclass(found) else None
-    if own:
-        docs.append(inspect.cleandoc(own))
-    return "\n\n".join(docs)
 
 
 # ---------------------------------------------------------------------- energy

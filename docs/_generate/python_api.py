@@ -19,6 +19,7 @@ import edgefl
 import edgefl.api
 import emulator
 import emulator.pytest_plugin
+from edgefl.config.keys import texts
 
 HERE = Path(__file__).parents[1] / "reference" / "generated"
 ROOT = Path(__file__).parents[2]
@@ -120,7 +121,7 @@ def _class(name: str, kind: type) -> str:
     bases = [ast.unparse(base) for base in tree.bases]
     init = next((each for each in tree.body if getattr(each, "name", "") == "__init__"), None)
     head = f"class {name}" + f"({', '.join(bases)})" * bool(bases)
-    fields = list(_fields(tree))
+    fields = list(_fields(kind, tree))
     if issubclass(kind, BaseModel) and kind.__module__.startswith("edgefl.config."):
         keys = "Its fields are keys of the [experiment file](config.md)."
         return _joined(f"### {name}", _code(head, kind), _prose(kind), keys)
@@ -149,9 +150,9 @@ def _members(tree: ast.stmt) -> Iterator[str]:
                 yield textwrap.indent(f"- `{shown}`: {_markdown(text)}", "  ").strip()
 
 
-def _fields(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
+def _fields(of: type, tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """Yield public annotated attributes, each as a line, and the text below it."""
-    for statement, after in zip(tree.body, [*tree.body[1:], ast.Pass()]):
+    for statement in tree.body:
         if not (isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name)):
             continue
         kind = ast.unparse(statement.annotation)
@@ -159,10 +160,8 @@ def _fields(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
             continue
         value = ast.unparse(statement.value) if statement.value else ""
         default = "" if not value or "field(" in value.lower() else f" = {value}"
-        text = ""
-        if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            text = " ".join(str(after.value.value).split())
         kind = kind.removeprefix("ClassVar[").removesuffix("]") if "ClassVar" in kind else kind
+        text = texts(of).get(statement.target.id, "")
         yield f"{statement.target.id}: {kind}{default}", text
 
 

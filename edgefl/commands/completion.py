@@ -53,7 +53,7 @@ def plugins(part: str) -> list[tuple[str, str]]:
         return [(name, catalog.one_line(package, name)) for name in names]
     from edgefl.strategies.base.catalog import file_stem, strategy_names
 
-    package = "edgefl.strategies"
+    package = catalog.STRATEGIES
     return [(name, catalog.one_line(package, file_stem(name))) for name in strategy_names()]
 
 

@@ -34,18 +34,14 @@ def _name(part: str) -> Any:
 
 def strategies(name: Annotated[str | None, _name(completion.STRATEGY)] = None) -> None:
     """Strategies to compare: list them, or show one's options."""
-    # imported here: it needs numpy, which the other listings do not
-    from edgefl.strategies.base.catalog import file_stem, load, strategy_names
-
-    package = "edgefl.strategies"
+    package = catalog.STRATEGIES
     if name is not None:
+        from edgefl.strategies.base.catalog import load
+
         found = load(catalog.place(package, name), Path())
         use = f"'strategies=[{{strategy = \"{name}\"}}]'"
         return _show(name, found, f'[[strategies]] strategy = "{name}"', use)
-    show.rows(
-        [(name, catalog.one_line(package, file_stem(name))) for name in strategy_names()]
-        + show.plugins(package)
-    )
+    show.rows(completion.plugins(completion.STRATEGY) + show.plugins(package))
     show.hint(
         'edgefl strategies NAME shows its options; [[strategies]] strategy = "NAME" in a config (or'
         ' your own, "my_algo.py:MyAlgo"), then edgefl run CONFIG'
@@ -55,44 +51,52 @@ def strategies(name: Annotated[str | None, _name(completion.STRATEGY)] = None) -
 
 def selections(name: Annotated[str | None, _name("strategies")] = None) -> None:
     """Ways to select edges for work: list them, or show one's options."""
-    _plugins("selections", "strategies", "strategies.LABEL.selection", name)
+    override = "strategies.LABEL.selection=NAME"
+    _plugins("selections", "strategies", "[[strategies]] selection", override, name)
 
 
 def models(name: Annotated[str | None, _name("model")] = None) -> None:
     """Models to train: list them, or show one's options."""
-    _plugins("models", "model", "model.name", name)
+    _plugins("models", "model", "[model] name", "'model={name = \"NAME\"}'", name)
 
 
 def datasets(name: Annotated[str | None, _name("data")] = None) -> None:
     """Data sets to train on: list them, or show one's options."""
-    _plugins("datasets", "data", "data.name", name)
+    _plugins("datasets", "data", "[data] name", "data.name=NAME", name)
 
 
 def partitions(name: Annotated[str | None, _name("partition")] = None) -> None:
     """Ways to divide data among edges: list them, or show one's options."""
-    _plugins("partitions", "partition", "partition.name", name)
+    _plugins("partitions", "partition", "[partition] name", "'partition={name = \"NAME\"}'", name)
 
 
 def compressions(name: Annotated[str | None, _name("compression")] = None) -> None:
     """Methods for smaller messages: list them, or show one's options."""
-    _plugins("compressions", "compression", "compression.up", name)
+    _plugins("compressions", "compression", "[compression] up", "compression.up=NAME", name)
 
 
-def _plugins(command: str, part: str, key: str, name: str | None) -> None:
-    """List the plug-ins that ``key`` of a config can name, or show one."""
+def _plugins(command: str, part: str, key: str, override: str, name: str | None) -> None:
+    """List the plug-ins that ``key`` of a config can name, or show one.
+
+    ``override`` names another one for a run, with none of the options of the config's own.
+    """
     package, attribute, word = catalog.PARTS[part]
-    table, _, last = key.rpartition(".")
-    where = "[[strategies]]" if part == "strategies" else f"[{table}]"
     if name is not None:
         found = catalog.find(package, catalog.place(package, name), attribute, Path(), word)
-        return _show(name, found, f'{where} {last} = "{name}"', f"{key}={name}")
-    own = ((each, catalog.one_line(package, each)) for each in catalog.names(package, attribute))
-    show.rows([*own, *show.plugins(catalog.GROUPS.get(package, package))])
+        return _show(name, found, f'{key} = "{name}"', override.replace("NAME", name))
+    show.rows(completion.plugins(part) + show.plugins(catalog.GROUPS.get(package, package)))
     show.hint(
-        f'edgefl {command} NAME shows its options; {where} {last} = "NAME" in a config, or'
-        f" edgefl run CONFIG {key}=NAME"
+        f'edgefl {command} NAME shows its options; {key} = "NAME" in a config, or edgefl run CONFIG'
+        f" {override}"
     )
     return None
+
+
+def about(found: Any) -> str:
+    """Return the docstrings of a plug-in's file, and of the plug-in if it is a class."""
+    own = found.__doc__ if inspect.isclass(found) else None
+    texts = filter(None, (sys.modules[found.__module__].__doc__, own))
+    return "\n\n".join(map(inspect.cleandoc, texts))
 
 
 def _show(name: str, found: Any, where: str, override: str) -> None:
@@ -101,9 +105,7 @@ def _show(name: str, found: Any, where: str, override: str) -> None:
     from edgefl.config.section import Section
 
     module = sys.modules[found.__module__]
-    for text in (inspect.getdoc(module), found.__doc__ if inspect.isclass(found) else None):
-        if text:
-            show.paragraphs(f"{inspect.cleandoc(text)}\n")
+    show.paragraphs(f"{about(found)}\n")
     show.line(f"file: {module.__file__}")
     options = catalog.options_of(found) or Section
     own: list[Key] = []

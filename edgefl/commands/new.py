@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from enum import StrEnum
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
 
@@ -52,11 +54,16 @@ def new(
     All of them work as they are. A plug-in has a test beside it; a project is a folder with a
     config, a strategy of your own with its test, and a README.
     """
-    name = name.removesuffix(".toml" if kind is NewKind.config else ".py").replace("-", "_")
+    given = name
+    name = given.removesuffix(".toml" if kind is NewKind.config else ".py").replace("-", "_")
     if not NAME.fullmatch(name):
         raise UserError(
-            f"name {name!r}: expected lower-case letters, digits and _, a letter first, such as"
+            f"name {given!r}: expected lower-case letters, digits and _, a letter first, such as"
             " my_algo"
+        )
+    if kind is not NewKind.config and (iskeyword(name) or name in sys.stdlib_module_names):
+        raise UserError(
+            f"name {given!r}: Python has a {name} of its own; choose another, my_{name}"
         )
     if kind is NewKind.project:
         folder = folder / name

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -19,11 +19,11 @@ from emulator.errors import BadValue
 
 def table_of(annotation: Any) -> type[BaseModel] | None:
     """Return the model in an annotation, or that of an array's entries; None if there is none."""
-    candidates = (annotation, *getattr(annotation, "__args__", ()))
-    return next(
-        (each for each in candidates if isinstance(each, type) and issubclass(each, BaseModel)),
-        None,
-    )
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if get_origin(annotation) is dict:  # its keys are names of the user
+        return None
+    return next((found for part in get_args(annotation) if (found := table_of(part))), None)
 
 
 EDGE_ID = r"^[a-z0-9][a-z0-9_-]{0,31}$"
@@ -183,7 +183,7 @@ def _key(detail: ErrorDetails, data: Any) -> Loc:
     """
     loc = detail["loc"]
     for depth, part in enumerate(loc):
-        if isinstance(part, int) and isinstance(data, (list, tuple)):
+        if isinstance(part, int) and isinstance(data, (list, tuple)) and part < len(data):
             data = data[part]
         elif isinstance(data, Mapping) and part in data:
             data = data[part]

@@ -218,7 +218,7 @@ def _key(model: type[BaseModel], name: str, field: FieldInfo) -> Key:
         _default(field),
         _bounds(field),
         texts(owner(model, name)).get(name, ""),
-        _inner(field.annotation),
+        table_of(field.annotation),
     )
 
 
@@ -292,12 +292,6 @@ def _type(hint: Any) -> str:
         return "table"
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
     return names.get(hint, "table" if get_origin(hint) is dict else "any")
-
-
-def _inner(hint: Any) -> type[BaseModel] | None:
-    if inspect.isclass(hint) and issubclass(hint, BaseModel):
-        return hint
-    return next((found for part in get_args(hint) if (found := _inner(part))), None)
 
 
 @cache

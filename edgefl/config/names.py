@@ -61,7 +61,7 @@ def with_plugins(experiment: Experiment) -> Experiment:
             "model": named(experiment.model, "edgefl.models"),
             "unlabelled": unlabelled and named(unlabelled, "edgefl.data", "data"),
             "strategies": tuple(
-                selecting(named(entry, "edgefl.strategies", "strategy", label=entry.name))
+                selecting(named(entry, catalog.STRATEGIES, "strategy", label=entry.name))
                 for entry in experiment.strategies
             ),
         }

@@ -30,7 +30,6 @@ from emulator.energy import power
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ADVANCED = "x-advanced"  # true at a key that few experiments need
-STRATEGIES = "edgefl.strategies"
 TABLES = ("data", "partition", "model")  # those that choose a plug-in
 OWN = {"type": "string", "pattern": ":", "description": "Your own, such as FILE.py:NAME."}
 PROFILES = {  # section -> the names of its profiles
@@ -187,11 +186,11 @@ def _plugins(table: str, others: bool) -> Plugins:
 
 def _strategies(others: bool) -> Plugins:
     made: Plugins = {
-        name: (catalog.one_line(STRATEGIES, strategies.file_stem(name)), _options(found))
+        name: (catalog.one_line(catalog.STRATEGIES, strategies.file_stem(name)), _options(found))
         for name in strategies.strategy_names()
         for found in [strategies.load(name)]
     }
-    return _others(STRATEGIES, others) | made
+    return _others(catalog.STRATEGIES, others) | made
 
 
 def _others(package: str, others: bool) -> Plugins:

@@ -22,7 +22,7 @@ from edgefl.data.paths import CACHE_VARIABLE, cache_dir
 from edgefl.data.words import FILE
 from edgefl.errors import UserError, needs, written
 
-FORMAT = 4  # increase it when a parser gives another result for the same files
+FORMAT = 5  # increase it when a parser gives another result for the same files
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
 ABOUT = "about.json"
 COLUMN = "column_"  # prefix of the files with other columns of the training samples

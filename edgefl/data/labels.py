@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from pydantic import Field
 from edgefl.config.section import Section
 from edgefl.errors import UserError
 from edgefl.streams import Streams
+
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 class OwnClasses(Section):
@@ -43,8 +46,14 @@ def stratified(labels: np.ndarray, share: float, rng: np.random.Generator) -> np
 
 
 def class_names(labels: Sequence[Any], chosen: Sequence[str] = ()) -> dict[Any, int]:
-    """Return name -> number of the classes: ``chosen``, or those of ``labels`` in their order."""
+    """Return name -> number of the classes: ``chosen``, or those of ``labels`` in their order.
+
+    UserError if a name is chosen twice.
+    """
     names = chosen or sorted(set(labels), key=_order)
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise UserError(f"data.classes: two classes are named {twice!r}")
     return {name: number for number, name in enumerate(names)}
 
 
@@ -65,7 +74,7 @@ def class_numbers(
 def _order(label: object) -> tuple[bool, float, str]:
     """Numbers in their order, then texts."""
     text = str(label)
-    is_number = text.lstrip("-").isdigit()
+    is_number = NUMBER.fullmatch(text) is not None
     return not is_number, float(text) if is_number else 0.0, text
 
 

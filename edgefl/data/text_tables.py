@@ -84,10 +84,11 @@ def file_in(directory: Path, folders: Sequence[str], names: Sequence[str], what:
     path = first_of(directory, folders, names)
     if path is not None:
         return path
-    place = directory.absolute().joinpath(*folders[:1])
+    whole = directory.absolute()
+    places = " or ".join(map(str, (*(whole / folder for folder in folders[:1]), whole)))
     raise UserError(
-        f"no file {' or '.join(names)} in {place} or {directory.absolute()}: {what}; [data] dir or"
-        " $EDGEFL_DATA says where it is"
+        f"no file {' or '.join(names)} in {places}: {what}; [data] dir or $EDGEFL_DATA says where"
+        " it is"
     )
 
 

@@ -36,7 +36,7 @@ def options() -> Iterator[tuple[str, type[BaseModel]]]:
     """Yield every plug-in with options."""
     for name in strategy_names():
         yield f"strategy {name}", load(name).Options
-    for package, attribute, _ in pages.PACKAGES.values():
+    for package, attribute, _ in catalog.PARTS.values():
         for name in catalog.names(package, attribute):
             found = getattr(
                 importlib.import_module(f"{package}.{name}"), "Options", None

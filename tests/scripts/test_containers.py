@@ -126,7 +126,7 @@ def test_the_image_runs_a_run(tmp_path: Path) -> None:
         pytest.skip(f"{program} cannot pull {base[1]}")
     subprocess.run([program, "build", "--tag", IMAGE, ROOT], check=True)
     (tmp_path / "runs").mkdir(mode=0o777)
-    mount = ["--rm", "--volume", f"{tmp_path}/runs:/work/runs", "--user", "0:0"]
+    mount = ["--rm", "--volume", f"{tmp_path}/runs:/experiments/runs", "--user", "0:0"]
     config = ["configs/quickstart.toml", "--clock", "virtual", "stop.emulated_s=3"]
     subprocess.run([program, "run", *mount, IMAGE, "run", *config], check=True)
     assert (tmp_path / "runs" / "quickstart" / "comparison.csv").is_file()

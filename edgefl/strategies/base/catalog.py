@@ -13,7 +13,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-from edgefl.catalog import FORMS, OWN_FILE, load_dotted
+from edgefl.catalog import FORMS, OWN_FILE, STRATEGIES, load_dotted
 from edgefl.entry_points import entries
 from edgefl.errors import UserError, nearest
 from edgefl.snake_case import snake
@@ -117,7 +117,7 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
             )
         return loaded
     if name not in strategy_names():
-        near = nearest(name, [*strategy_names(), *entries("edgefl.strategies")])
+        near = nearest(name, [*strategy_names(), *entries(STRATEGIES)])
         raise UserError(f"unknown strategy {name!r}{near}; one of your own: {FORMS}")
     module = importlib.import_module(f"edgefl.strategies.{file_stem(name)}")
     own = [

@@ -90,7 +90,14 @@ def test_listings_say_a_line_about_each(
             ],
         ),
         (["selections", "oort"], [r"Oort", r"exploration = 0\.\d+ +number", r"next: .*=oort"]),
-        (["models", "mlp"], [r"Multi-layer", r"hidden = \[.*\] +list of integer"]),
+        (
+            ["models", "mlp"],
+            [
+                r"Multi-layer",
+                r"hidden = \[.*\] +list of integer",
+                r"next: edgefl run CONFIG 'model=\{name = \"mlp\"\}'",
+            ],
+        ),
         (["datasets", "imdb"], [r"IMDb", r"length = 256", r"next: edgefl data get imdb"]),
         (["datasets", "mnist"], [r"MNIST", r"\[data\] name = \"mnist\" has no options"]),
         (["partitions", "dirichlet"], [r"alpha = required +number, more than 0"]),
@@ -336,10 +343,17 @@ def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["test_mine.py"]
 
 
-@pytest.mark.parametrize("name", ["9lives", "My", "a b", "../up", ""])
+@pytest.mark.parametrize("name", ["9lives", "My-Algo", "a b", "../up", ""])
 def test_a_name_that_python_could_not_import_is_one_line(name: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected lower-case letters"):
+    with pytest.raises(UserError, match=f"name {name!r}: expected lower-case letters"):
         new.new(NewKind.data, name, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["lambda", "random", "queue.py"])
+def test_a_name_of_python_is_not_written_over_it(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"name '{name}': Python has a .* of its own"):
+        new.new(NewKind.data, name, tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("program", "name"), [(app, "edgefl"), (emulator_app, "emulator")])

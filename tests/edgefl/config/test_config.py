@@ -262,6 +262,10 @@ def test_overrides_by_path_index_and_name(good: Path) -> None:
             "override 'training.epochs=x': training.epochs: expected a whole number, found 'x'",
         ),
         (
+            "data={name='csv',shape=[1,3]}",
+            "override \"data={name='csv',shape=[1,3]}\": data.shape[2]: missing",
+        ),
+        (
             "strategies.fedasync.alpha=2",
             (
                 "override 'strategies.fedasync.alpha=2': strategies[1].alpha: expected less than or"

@@ -80,6 +80,16 @@ def test_rows_of_pixels_are_pictures(tmp_path: Path) -> None:
 PLAIN = {"ignore": (), "one_hot": ()}
 
 
+def test_numbers_go_before_texts_and_texts_may_look_like_numbers(tmp_path: Path) -> None:
+    labels = ["b", "²", "--3", "10", "9.5", "-1"]
+    text = "x,label\n" + "".join(f"{at},{label}\n" for at, label in enumerate(labels * 5))
+    found = of_table(tmp_path, text, **PLAIN)
+    first = {int(x[0, 0, 0]) % 6: int(y) for x, y in zip(found.train_x, found.train_y)}
+    assert [labels[at] for at, _ in sorted(first.items(), key=lambda each: each[1])] == [
+        *("-1", "9.5", "10", "--3", "b", "²")
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
@@ -88,6 +98,7 @@ PLAIN = {"ignore": (), "one_hot": ()}
         (TABLE, {"ignore": ("id", "colour")}, "data.one_hot: 'colour' is no feature"),
         (TABLE, {"features": ("size", "label")}, "'label' is also the label"),
         (TABLE, {"shape": (1, 2, 2)}, r"data.shape: \[1, 2, 2\] has 4 pixels, a row 3"),
+        (TABLE, {"classes": ("yes", "no", "no")}, "data.classes: two classes are named 'no'"),
         (TABLE, {"classes": ("yes", "no")}, "row 3: label 'maybe', expected one of data.classes"),
         ("x,label\n1,a\n2\n", PLAIN, "line 3: 1 columns, expected 2"),
         ("x,label\n1,a\n,b\n", PLAIN, "line 3, column 'x': expected a number, found nothing"),
@@ -126,7 +137,7 @@ def test_what_only_the_test_file_has_is_told(tmp_path: Path) -> None:
     (tmp_path / "test.csv").write_text("colour,label\nred,a\n")
     with pytest.raises(UserError, match="test.csv: no column 'x'"):
         of_table(tmp_path, train, test="test.csv", ignore=())
-    with pytest.raises(UserError, match=r"no file none.csv in .*data.train and data.test"):
+    with pytest.raises(UserError, match=f"no file none.csv in {tmp_path}: data.train"):
         csv.load(tmp_path, csv.Options(train="none.csv"))
 
 
