@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -96,7 +97,7 @@ def _framed(columns: Callable[[], TypedTable]) -> pandas.DataFrame:
     )
 
 
-class RunTables:
+class RunTables(ABC):
     """Tables of runs, as pandas frames or as plain numpy columns.
 
     The tables: ``summary`` (a row per run: the columns of comparison.csv), and those of
@@ -105,6 +106,7 @@ class RunTables:
     ``clients``, ``measured`` and ``energy``. Times are in seconds, sizes in bytes.
     """
 
+    @abstractmethod
     def columns(self, table: str) -> TypedTable:
         """Return a table as a dict of numpy arrays of one length; {} if the runs have none.
 
@@ -112,7 +114,6 @@ class RunTables:
         numbers with gaps are a masked array of int64. UserError for an unknown table, or a damaged
         file.
         """
-        raise NotImplementedError
 
     def frame(self, table: str) -> pandas.DataFrame:
         """Return a table as a pandas.DataFrame, which is the caller's own.
