@@ -96,6 +96,8 @@ def test_changes_are_texts_or_values() -> None:
     assert read.experiment(texts) == read.experiment(running.changes(values))
     with pytest.raises(UserError, match=r"^override 'training.epohcs=2': training.epohcs: unknown"):
         read.experiment({"training.epohcs": 2})
+    with pytest.raises(UserError, match=r"^override 'stop.versions': expected a value, found None"):
+        running.changes({"stop.versions": None})
     assert "training" not in read.tables, "changes leave the config as it was"
 
 
@@ -353,10 +355,14 @@ def test_torch_has_its_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(former)
 
 
-def test_warnings_about_the_config_are_warnings() -> None:
+@pytest.mark.parametrize("does", [edgefl.run, edgefl.check])
+def test_warnings_about_the_config_are_warnings(does: Callable[..., Any]) -> None:
     entry = {"strategy": "fedavg", "clients_per_round": 9}
-    with pytest.warns(UserWarning, match="fedavg: clients_per_round = 9 is more than the number"):
-        quiet_run({**SMALL, "strategies": [entry]})
+    with pytest.warns(
+        UserWarning, match="fedavg: clients_per_round = 9 is more than the number"
+    ) as warned:
+        does({**SMALL, "strategies": [entry]}, progress=False)
+    assert warned[0].filename == __file__
 
 
 # ---------------------------------------------------------------------- sweep and check
