@@ -116,7 +116,7 @@ class RunTask:
         host = self.experiment.network.host
         if self.clock != VIRTUAL and not is_loopback(host):
             raise UserError(
-                f"network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
+                "network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
                 f" coordinator): expected 127.0.0.1, found {host!r}"
             )
 

@@ -103,6 +103,7 @@ class Evaluations:
         self.callbacks = [callbacks] if callable(callbacks) else list(callbacks)
         self.failure: BaseException | None = None  # that a callback has raised
         self._tails: dict[Path, TableTail] = {}
+        self._ended: set[Path] = set()  # runs that a callback has ended
         self._config = cache(read_config)  # each is asked for with every row
 
     def scored(self) -> Callable[[Path], str | None] | None:
@@ -119,21 +120,21 @@ class Evaluations:
         if directory not in self._tails:
             self.rest()
             self._tails[directory] = TableTail(directory / METRICS)
-        ends = False
         for row in self._tails[directory].read_new():
             found = _evaluation(directory, self._config(directory), row)
             for callback in self.callbacks:
                 if self.failure is not None:
                     return INTERRUPTED
                 try:
-                    ends |= callback(found) is True
+                    if isinstance(ends := callback(found), bool | np.bool_) and ends:
+                        self._ended.add(directory)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
                     self.failure = error  # raised when the runs have stopped cleanly
         if self.failure is not None:
             return INTERRUPTED
-        return STOPPED if ends else None
+        return STOPPED if directory in self._ended else None
 
 
 def _evaluation(directory: Path, config: Mapping[str, Any], row: Mapping[str, str]) -> ModelScores:

@@ -307,6 +307,20 @@ def test_workers_change_nothing(seeds: list[int], tmp_path: Path) -> None:
     assert bytes_of(tmp_path / "with1") == bytes_of(tmp_path / "with2")
 
 
+def test_a_run_ends_although_the_rows_of_another_came_first(tmp_path: Path) -> None:
+    """Rows of a run that is done in a fork may be read when another run begins."""
+    scored = running.Evaluations(lambda scores: np.bool_(scores.run == "a")).scored()
+    assert scored is not None
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text(f'seed = 1\nrun = {{ strategy = "{name}" }}')
+    assert scored(tmp_path / "a") is None
+    columns = "version,emulated_s,wall_s,bytes_up,bytes_down"
+    (tmp_path / "a" / "metrics.csv").write_text(f"{columns}\n1,1.0,1.0,5,5\n")
+    assert scored(tmp_path / "b") is None
+    assert scored(tmp_path / "a") == "stopped by a callback"
+
+
 def test_what_a_callback_raises_comes_after_a_clean_stop(tmp_path: Path) -> None:
     quiet_run(SMALL, out="whole")
 
