@@ -160,7 +160,7 @@ class LoadedRun(RunTables):
     @property
     def _files(self) -> RunFiles:
         """The run's files as they are now; each is read once until it changes."""
-        mark = tuple(map(_mark, (self.path / name for name in FOLLOWED)))
+        mark = tuple(map(run_files.mark_of, (self.path / name for name in FOLLOWED)))
         if self._read is None or self._read[0] != mark:
             self._read = mark, RunFiles(self.path, only=None)
         return self._read[1]
@@ -511,15 +511,6 @@ def _named(paths: Sequence[Path]) -> dict[str, tuple[str, Path]]:
 
 def _ends_with(path: Path, name: str) -> bool:
     return path.resolve().as_posix().endswith(f"/{name.strip('/')}")
-
-
-def _mark(path: Path) -> object:
-    """What is another value after the file has changed."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _record(row: Row) -> dict[str, Any]:
