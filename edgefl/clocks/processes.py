@@ -41,9 +41,8 @@ def spawn(
     """Start ``python -m module FD...`` with these channel ends.
 
     This process closes its copies of the ends, except those in ``keep``. ``paths``: folders of
-    modules that the new process can import, too. The new process has its
-    own process group, so that a terminal's Ctrl-C reaches only this process, which ends the others
-    in order.
+    modules that the new process can import, too. The new process has its own process group, so that
+    a terminal's Ctrl-C reaches only this process, which ends the others in order.
     """
     fds = [channel.fileno() for channel in channels]
     known = filter(None, (*paths, os.environ.get("PYTHONPATH")))

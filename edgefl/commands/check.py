@@ -103,8 +103,26 @@ class CheckedExperiment:
     estimates: tuple[Estimate, ...]
 
     def table(self) -> Table:
-        """The table of the estimates."""
-        return table(self.estimates, self.speed, len(self.experiment.by_seed()))
+        """Return a table with a row per strategy, and a note on the method."""
+        shown, seeds = plain_table(gap=1), len(self.experiment.by_seed())
+        for heading in ("estimate", "emul. s", "on the wall clock", "versions", "updates", "MB up"):
+            shown.add_column(heading, justify="left" if heading == "estimate" else "right")
+        shown.add_column("MB down", justify="right")
+        for each in self.estimates:
+            whole = 1 / max(each.share, 1e-9)
+            about = "about " if each.share < 1 else ""
+            shown.add_row(
+                each.name,
+                f"{about}{each.emulated_s * whole:.4g}",
+                clock(seeds * each.emulated_s * whole / self.speed),
+                f"{each.versions * whole:.0f}",
+                f"{each.updates * whole:.0f}",
+                f"{each.bytes_up * whole / MB:.3g}",
+                f"{each.bytes_down * whole / MB:.3g}",
+            )
+        shown.caption = "one seed; from a run under the virtual clock without training"
+        shown.caption_style = "table.caption"
+        return shown
 
     def __str__(self) -> str:
         console = Console(record=True, width=100, file=io.StringIO(), force_jupyter=False)
@@ -339,29 +357,6 @@ def _share(experiment: Experiment, emulated_s: float, versions: int, updates: in
     stop = experiment.stop
     goals = ((stop.emulated_s, emulated_s), (stop.versions, versions), (stop.updates, updates))
     return max((now / goal for goal, now in goals if goal is not None), default=1.0)
-
-
-def table(found: Sequence[Estimate], speed: float, seeds: int) -> Table:
-    """A table with a row per strategy, and a note on the method."""
-    shown = plain_table(gap=1)
-    for heading in ("estimate", "emul. s", "on the wall clock", "versions", "updates", "MB up"):
-        shown.add_column(heading, justify="left" if heading == "estimate" else "right")
-    shown.add_column("MB down", justify="right")
-    for each in found:
-        whole = 1 / max(each.share, 1e-9)
-        about = "about " if each.share < 1 else ""
-        shown.add_row(
-            each.name,
-            f"{about}{each.emulated_s * whole:.4g}",
-            clock(seeds * each.emulated_s * whole / speed),
-            f"{each.versions * whole:.0f}",
-            f"{each.updates * whole:.0f}",
-            f"{each.bytes_up * whole / MB:.3g}",
-            f"{each.bytes_down * whole / MB:.3g}",
-        )
-    shown.caption = "one seed; from a run under the virtual clock without training"
-    shown.caption_style = "table.caption"
-    return shown
 
 
 def _counted(number: int, what: str) -> str:

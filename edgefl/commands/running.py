@@ -116,7 +116,7 @@ class RunTask:
         host = self.experiment.network.host
         if self.clock != VIRTUAL and not is_loopback(host):
             raise UserError(
-                f"network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
+                "network.host: edgefl run uses only this machine (for edges elsewhere: edgefl"
                 f" coordinator): expected 127.0.0.1, found {host!r}"
             )
 
@@ -158,9 +158,8 @@ def resumed(
     """Return what ``command`` resumes.
 
     ``words``: CONFIG and the changes to it. Only stop keys may differ from those of the runs, which
-    lengthens them.
-    ``clock``, ``out``: as on the command line, None if not given. ``placed`` may change the edges
-    of CONFIG. UserError if there is nothing to resume, or for a reason against it.
+    lengthens them. ``clock``, ``out``: as on the command line, None if not given. ``placed`` may
+    change the edges of CONFIG. UserError if there is nothing to resume, or for a reason against it.
     """
     resumption = read_resumption(given)
     origin, folder = resumption.origin, resumption.folder
@@ -261,15 +260,14 @@ def _with_words(
         return resumption
     if config is not None and "=" in str(config) and not config.exists():
         config, overrides = None, [str(config), *overrides]  # no CONFIG, but a change to it
-    said = config or next(f"{each}" for each in overrides)
+    said = config or next(iter(overrides))
     wanted = load(resumption.file, overrides) if config is None else load(config, overrides, placed)
     now, then = (each.model_dump(exclude_none=True) for each in (wanted, resumption.asked))
     other = differences(now, then, ("run", "stop"))
     if other:
         raise UserError(
-            f"{said}: differs from the config of the runs in"
-            f" {resumption.folder}, of which only stop keys may change:"
-            f" {listed(other, MOST_DIFFERENCES)}"
+            f"{said}: differs from the config of the runs in {resumption.folder}, of which only"
+            f" stop keys may change: {listed(other, MOST_DIFFERENCES)}"
         )
     same = wanted.stop == resumption.asked.stop
     return resumption if same else lengthened(resumption, wanted.stop)

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,12 +36,13 @@ from edgefl.commands.running import (
     run_virtual_seeds,
 )
 from edgefl.config import packaged
+from edgefl.config.errors import as_override
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import Changes, Config
 from edgefl.config.names import own_names, server_code
 from edgefl.config.section import Section
 from edgefl.errors import ProcessDied, UserError, nearest
-from edgefl.interface.runs import Runs, load
+from edgefl.interface.runs import PathLike, Runs, load
 from edgefl.plugins.sweep import outcome
 from edgefl.plugins.sweep.command import SweepLines, done
 from edgefl.plugins.sweep.search import planned
@@ -54,7 +56,6 @@ from edgefl.results.tables import Grid, GridColumn
 from edgefl.results.tables import html as table_html
 
 ConfigLike = str | os.PathLike[str] | Mapping[str, Any] | Experiment
-PathLike = str | os.PathLike[str]
 STOPPED = "stopped by a callback"  # the end reason of a run
 TEXTS = ("strategy", "verdict")  # columns of a sweep's settings
 NAMED = ("data", "model", "partition")  # tables for which a name alone will do
@@ -102,6 +103,8 @@ class Evaluations:
         self.callbacks = [callbacks] if callable(callbacks) else list(callbacks)
         self.failure: BaseException | None = None  # that a callback has raised
         self._tails: dict[Path, TableTail] = {}
+        self._ended: set[Path] = set()  # runs that a callback has ended
+        self._config = cache(read_config)  # each is asked for with every row
 
     def scored(self) -> Callable[[Path], str | None] | None:
         """Return what gets the directory of a run with new rows; None without callbacks."""
@@ -117,25 +120,24 @@ class Evaluations:
         if directory not in self._tails:
             self.rest()
             self._tails[directory] = TableTail(directory / METRICS)
-        ends = False
         for row in self._tails[directory].read_new():
-            found = _evaluation(directory, row)
+            found = _evaluation(directory, self._config(directory), row)
             for callback in self.callbacks:
                 if self.failure is not None:
                     return INTERRUPTED
                 try:
-                    ends |= callback(found) is True
+                    if isinstance(ends := callback(found), bool | np.bool_) and ends:
+                        self._ended.add(directory)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:
                     self.failure = error  # raised when the runs have stopped cleanly
         if self.failure is not None:
             return INTERRUPTED
-        return STOPPED if ends else None
+        return STOPPED if directory in self._ended else None
 
 
-def _evaluation(directory: Path, row: Mapping[str, str]) -> ModelScores:
-    config = read_config(directory)
+def _evaluation(directory: Path, config: Mapping[str, Any], row: Mapping[str, str]) -> ModelScores:
     values = {key: value for key, text in row.items() if (value := number(text)) is not None}
     return ModelScores(
         title(directory).replace(" seed ", "/seed"),
@@ -175,12 +177,12 @@ def run(
     model, a data set, a partition or a task, the class or the function may stand itself.
     ``clock``: "virtual", the default, or "wall". ``workers``: processes that train, under the
     virtual clock, with the ``engine`` "ray" on the cluster at ``ray_address``; the results are the
-    same. ``out``: the folder of the results, "runs" if None;
-    they are in OUT/NAME. ``overwrite``: replace finished runs there, instead of moving them to
-    NAME.1. ``resume``: go on with the runs in this folder, without ``config``; ``overrides`` may
-    then change stop keys. ``force``: on the wall clock, run even if this host cannot keep up.
-    ``progress``: show it; in a notebook as one bar. ``on_evaluation``: what is called with each
-    ``ModelScores``; its run ends if it returns True.
+    same. ``out``: the folder of the results, "runs" if None; they are in OUT/NAME. ``overwrite``:
+    replace finished runs there, instead of moving them to NAME.1. ``resume``: go on with the runs
+    in this folder, without ``config``; ``overrides`` may then change stop keys. ``force``: on the
+    wall clock, run even if this host cannot keep up. ``progress``: show it; in a notebook as one
+    bar. ``on_evaluation``: what is called with each ``ModelScores``; its run ends if it returns
+    True.
 
     UserError, in one line, for what is wrong with the input. ProcessDied if a process of a run
     dies. KeyboardInterrupt after Ctrl-C, and what a callback raises: the runs then have stopped
@@ -260,10 +262,8 @@ def _runs_left(task: RunTask) -> int:
 
 
 def _on_the_wall(task: RunTask, screen: Screen, seen: Evaluations, force: bool) -> bool:
-    paths = [
-        path for path in sys.path if path
-    ]  # so that the processes import what is imported here
-    with RunProcesses(paths) as processes:
+    # the processes find the modules that this one finds
+    with RunProcesses([path for path in sys.path if path]) as processes:
         to_the_end = run_seeds(
             task, screen, seen.scored(), processes=processes, fleet=True, force=force
         )
@@ -433,10 +433,13 @@ def check(
     _refuse_here("check")
     say: Callable[[str], None] = print if progress and not _in_notebook() else lambda line: None
     read = config_of(config)
-    with _torch_threads_kept():
-        return checked(
-            read, changes(overrides), say, lambda line: warnings.warn(line, stacklevel=4)
-        )
+    warned: list[str] = []
+    try:
+        with _torch_threads_kept():
+            return checked(read, changes(overrides), say, warned.append)
+    finally:
+        for line in warned:
+            warnings.warn(line, stacklevel=2)
 
 
 # ---------------------------------------------------------------------- configs
@@ -459,10 +462,18 @@ def config_of(config: ConfigLike) -> Config:
 
 
 def changes(overrides: Changes) -> Changes:
-    """Return changes with names in place of classes and functions. One text is one change."""
+    """Return changes with names in place of classes and functions. One text is one change.
+
+    UserError for None: no change removes a key.
+    """
     if isinstance(overrides, str):
         return [overrides]
-    return tables(overrides) if isinstance(overrides, Mapping) else overrides
+    if not isinstance(overrides, Mapping):
+        return overrides
+    for key, value in overrides.items():
+        if value is None:
+            raise UserError(f"{as_override(key)}: expected a value, found None")
+    return tables(overrides)
 
 
 def tables(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -96,7 +97,7 @@ def _framed(columns: Callable[[], TypedTable]) -> pandas.DataFrame:
     )
 
 
-class RunTables:
+class RunTables(ABC):
     """Tables of runs, as pandas frames or as plain numpy columns.
 
     The tables: ``summary`` (a row per run: the columns of comparison.csv), and those of
@@ -105,6 +106,7 @@ class RunTables:
     ``clients``, ``measured`` and ``energy``. Times are in seconds, sizes in bytes.
     """
 
+    @abstractmethod
     def columns(self, table: str) -> TypedTable:
         """Return a table as a dict of numpy arrays of one length; {} if the runs have none.
 
@@ -112,7 +114,6 @@ class RunTables:
         numbers with gaps are a masked array of int64. UserError for an unknown table, or a damaged
         file.
         """
-        raise NotImplementedError
 
     def frame(self, table: str) -> pandas.DataFrame:
         """Return a table as a pandas.DataFrame, which is the caller's own.
@@ -159,7 +160,7 @@ class LoadedRun(RunTables):
     @property
     def _files(self) -> RunFiles:
         """The run's files as they are now; each is read once until it changes."""
-        mark = tuple(map(_mark, (self.path / name for name in FOLLOWED)))
+        mark = tuple(map(run_files.mark_of, (self.path / name for name in FOLLOWED)))
         if self._read is None or self._read[0] != mark:
             self._read = mark, RunFiles(self.path, only=None)
         return self._read[1]
@@ -510,15 +511,6 @@ def _named(paths: Sequence[Path]) -> dict[str, tuple[str, Path]]:
 
 def _ends_with(path: Path, name: str) -> bool:
     return path.resolve().as_posix().endswith(f"/{name.strip('/')}")
-
-
-def _mark(path: Path) -> object:
-    """What is another value after the file has changed."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def _record(row: Row) -> dict[str, Any]:

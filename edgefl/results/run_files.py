@@ -189,6 +189,15 @@ def began_unix_s(run: Path) -> float:
     return number(read_summary(run).get("began_unix_s")) or 0.0
 
 
+def mark_of(path: Path) -> object:
+    """Return what differs when the file has changed since; None if there is no such file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Write ``data`` to a temporary file and rename it, so that readers never see half a file.
 

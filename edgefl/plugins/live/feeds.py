@@ -24,7 +24,7 @@ from edgefl.record.files import CONFIG, METRICS
 from edgefl.results import run_files
 from edgefl.results.progress import RATE_WINDOW_S, Pace, Point
 from edgefl.results.read import TableTail, Tail, number, parsed_events, read_csv, without_collection
-from edgefl.results.run_files import read_config, read_summary
+from edgefl.results.run_files import mark_of, read_config, read_summary
 from edgefl.results.summary import BROKEN_OFF, LIMITS
 from emulator.capacity import Capacity
 from emulator.links.bottleneck import Bottleneck
@@ -194,7 +194,7 @@ class RunFeed:
 
     def _take_summary(self) -> None:
         """Read summary.json if it has changed."""
-        mark = _mark_of(self.run / files.SUMMARY)
+        mark = mark_of(self.run / files.SUMMARY)
         if mark == self._summary_mark:
             return
         self._summary_mark = mark
@@ -202,7 +202,7 @@ class RunFeed:
 
     def _mark(self) -> object:
         """Changes if a run begins anew in this directory."""
-        return _mark_of(self.run / files.CONFIG)
+        return mark_of(self.run / files.CONFIG)
 
     def look(self, clock_s: float) -> None:
         """Find out the state of a run of which nothing was read yet."""
@@ -297,14 +297,6 @@ class RunFeed:
             "rates_over_s": RATE_WINDOW_S,
             "strange_rows": self.model.strange_rows,
         }
-
-
-def _mark_of(path: Path) -> object:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 MOST_RUNS = 200  # served, and offered

@@ -173,9 +173,9 @@ def do(
     """Do those of ``runs`` that are not done, and go on with those that were broken off.
 
     ``begins`` is called when a run begins or goes on, in the process that does it. ``scored``: see
-    ``RunBatch``. A directory with
-    a run of another config is replaced; ``SweepRun.refuse_another`` prevents that. UserError if a
-    run finds an error that the user can correct, such as missing data.
+    ``RunBatch``. A directory with a run of another config is replaced; ``SweepRun.refuse_another``
+    prevents that. UserError if a run finds an error that the user can correct, such as missing
+    data.
     """
     from edgefl.clocks.virtual.run_batch import RunBatch
 

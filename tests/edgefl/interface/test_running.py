@@ -96,6 +96,8 @@ def test_changes_are_texts_or_values() -> None:
     assert read.experiment(texts) == read.experiment(running.changes(values))
     with pytest.raises(UserError, match=r"^override 'training.epohcs=2': training.epohcs: unknown"):
         read.experiment({"training.epohcs": 2})
+    with pytest.raises(UserError, match=r"^override 'stop.versions': expected a value, found None"):
+        running.changes({"stop.versions": None})
     assert "training" not in read.tables, "changes leave the config as it was"
 
 
@@ -305,6 +307,20 @@ def test_workers_change_nothing(seeds: list[int], tmp_path: Path) -> None:
     assert bytes_of(tmp_path / "with1") == bytes_of(tmp_path / "with2")
 
 
+def test_a_run_ends_although_the_rows_of_another_came_first(tmp_path: Path) -> None:
+    """Rows of a run that is done in a fork may be read when another run begins."""
+    scored = running.Evaluations(lambda scores: np.bool_(scores.run == "a")).scored()
+    assert scored is not None
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.toml").write_text(f'seed = 1\nrun = {{ strategy = "{name}" }}')
+    assert scored(tmp_path / "a") is None
+    columns = "version,emulated_s,wall_s,bytes_up,bytes_down"
+    (tmp_path / "a" / "metrics.csv").write_text(f"{columns}\n1,1.0,1.0,5,5\n")
+    assert scored(tmp_path / "b") is None
+    assert scored(tmp_path / "a") == "stopped by a callback"
+
+
 def test_what_a_callback_raises_comes_after_a_clean_stop(tmp_path: Path) -> None:
     quiet_run(SMALL, out="whole")
 
@@ -353,10 +369,14 @@ def test_torch_has_its_threads_again(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.set_num_threads(former)
 
 
-def test_warnings_about_the_config_are_warnings() -> None:
+@pytest.mark.parametrize("does", [edgefl.run, edgefl.check])
+def test_warnings_about_the_config_are_warnings(does: Callable[..., Any]) -> None:
     entry = {"strategy": "fedavg", "clients_per_round": 9}
-    with pytest.warns(UserWarning, match="fedavg: clients_per_round = 9 is more than the number"):
-        quiet_run({**SMALL, "strategies": [entry]})
+    with pytest.warns(
+        UserWarning, match="fedavg: clients_per_round = 9 is more than the number"
+    ) as warned:
+        does({**SMALL, "strategies": [entry]}, progress=False)
+    assert warned[0].filename == __file__
 
 
 # ---------------------------------------------------------------------- sweep and check

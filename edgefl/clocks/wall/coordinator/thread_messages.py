@@ -157,9 +157,10 @@ class HostSaid(Struct, frozen=True):
 
 
 class Scored(Struct, frozen=True):
-    """The result of an evaluation has arrived at emulated ``now``; 0: nobody waits for it.
+    """The result of an evaluation.
 
-    ``at_ns``: the moment whose model was evaluated.
+    ``at_ns``: the moment whose model was evaluated. ``now``: the emulated moment at which the
+    result arrived; 0 if no decision of the run waits for scores.
     """
 
     version: int
