@@ -292,7 +292,7 @@ Labels = Annotated[
 ]
 PlotTarget = Annotated[
     float | None,
-    typer.Option(min=0, max=1, metavar="SHARE", help="In place of the runs' target accuracy."),
+    typer.Option(metavar="ACCURACY", help="In place of the runs' target."),
 ]
 
 

@@ -296,15 +296,6 @@ class Question:
             expected = "a difference above 0" if self.baseline else "it with --baseline"
             raise UserError(f"--effect {effect:g}: expected {expected}")
 
-    def check_target(self, score: Score) -> None:
-        """UserError unless ``target`` can be a value of the runs' score."""
-        target, most = self.target, score.largest
-        if target is not None and not (0 < target <= most and target < math.inf):
-            kind = "an accuracy" if score is ACCURACY else f"a value of {score.title}"
-            such = f"up to {most:g}, such as 0.9" + " for 90 %" * (score is ACCURACY)
-            such = such if most < math.inf else "above 0"
-            raise UserError(f"--target {target:g}: expected {kind} {such}")
-
 
 @dataclass(frozen=True, slots=True)
 class SeedEstimate:
@@ -395,7 +386,7 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     }
     all_rows = tuple(row for of_scheme in rows.values() for row in of_scheme)
     score = common_score(all_rows)
-    question.check_target(score)
+    summary.check_target(question.target, score)
     target = _target(all_rows, question)
     differ = differences(directories, baseline, () if question.target is None else (TARGET,))
     found = []

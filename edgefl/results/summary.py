@@ -121,6 +121,16 @@ def to_target(evaluated: Evaluations, target: float | None, score: Score) -> flo
     return next((x for x, value in evaluated if score.reaches(value, target)), None)
 
 
+def check_target(target: float | None, score: Score) -> None:
+    """UserError unless a user's target, if there is one, can be a value of the runs' score."""
+    most = score.largest
+    if target is not None and not (0 < target <= most and target < math.inf):
+        kind = "an accuracy" if score is ACCURACY else f"a value of {score.title}"
+        such = f"up to {most:g}, such as 0.9" + " for 90 %" * (score is ACCURACY)
+        such = such if most < math.inf else "above 0"
+        raise UserError(f"--target {target:g}: expected {kind} {such}")
+
+
 # ---------------------------------------------------------------------- outcome
 def outcome(
     metrics_rows: Sequence[Mapping[str, Any]],

@@ -132,12 +132,12 @@ def note_on_energy(rows: Iterable[Row]) -> str:
 # ---------------------------------------------------------------------- runs on the terminal
 RECEIVED, APPLIED, DISCARDED = "received\n", "applied\n", "discarded\n"  # updates
 STALENESS, LENGTH, VERSIONS = "staleness\nmean/max", "emulated\ns", "versions\n"
-BEST = "\nbest"  # the end of a heading
+BEST = "\nbest"  # of the score
 JOULES = "energy\nJ"
 RAW_UP, RAW_DOWN = "raw\nup", "raw\ndown"  # without compression
 NAME, VERDICT = "strategy\n", "verdict\n"
 NARROWEST_NAME = 8
-# order in which columns are left out in a narrow terminal
+# parts of headings, in the order in which columns are left out in a narrow terminal
 LEFT_OUT_FIRST = (
     *(RAW_DOWN, RAW_UP, RECEIVED, BEST, STALENESS, LENGTH, DISCARDED, VERSIONS, "down\n", "up\n"),
 )
@@ -223,11 +223,11 @@ def _columns_of_runs(
 def _make_room(columns: dict[str, list[str]], width: int) -> list[str]:
     """Remove the columns that do not fit even with wrapped names; return their headings."""
     left_out: list[str] = []
-    for start in LEFT_OUT_FIRST:
+    for part in LEFT_OUT_FIRST:
         widths = _widths(columns)
         if _total(widths | {NAME: min(widths[NAME], NARROWEST_NAME)}) <= width:
             break
-        for heading in [each for each in columns if each.startswith(start) or each.endswith(start)]:
+        for heading in [each for each in columns if part in each]:
             del columns[heading]
             left_out.append(" ".join(heading.split()))
     return left_out

@@ -314,6 +314,30 @@ def test_an_ended_run_neither_trains_nor_pauses(chromium: Page, tmp_path: Path) 
         assert page.text("#behind") == ""
 
 
+DRAWN_BY_A_ZOOM = """
+const canvas = document.querySelector(".tl-canvas"), context = canvas.getContext("2d");
+const [line, {clearRect}] = [document.querySelector(".words li"), context];
+let drawn = 0;
+context.clearRect = (...box) => { drawn += 1; clearRect.apply(context, box); };
+const frame = () => new Promise((done) => { requestAnimationFrame(done); });
+document.getElementById("closer").click();
+for (let i = 0; i < 3; i += 1) await frame();
+return [drawn, line.isConnected];
+"""
+
+
+def test_a_zoom_draws_the_timeline_once_and_leaves_the_events(
+    chromium: Page, tmp_path: Path
+) -> None:
+    with opened(chromium, ended(tmp_path / "small", "fedavg", "fedbuff")) as page:
+        page.wait("document.querySelectorAll('.words li').length > 1")
+        assert page.later(DRAWN_BY_A_ZOOM) == [1, True]
+        page.js("document.querySelector('.words li').dataset.of = 'fedavg'")
+        page.js("document.querySelectorAll('.uses button')[1].click()")
+        page.wait("document.getElementById('words-title').textContent.endsWith('fedbuff')")
+        assert page.js("return document.querySelector('.words li').dataset.of") is None
+
+
 def test_a_capacity_far_above_the_use_leaves_the_use_its_scale(
     chromium: Page, tmp_path: Path
 ) -> None:

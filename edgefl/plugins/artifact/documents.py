@@ -20,6 +20,7 @@ from edgefl.plugins.artifact.contents import REPRODUCE, S_PER_H, Contents, Study
 from edgefl.plugins.artifact.kick import MOST_STUDIES, Kicked
 from edgefl.plugins.artifact.packages import Lock
 from edgefl.plugins.artifact.users_files import digest_of
+from edgefl.plugins.html_report.document import templates_in
 from edgefl.plugins.html_report.sections import ReportedRun
 from edgefl.plugins.launch.wheels import OwnWheel
 from edgefl.record.files import EXPERIMENT, MODEL
@@ -124,15 +125,7 @@ class ArtifactFacts:
 # ---------------------------------------------------------------------- templates
 def rendered(templates: Path, facts: ArtifactFacts) -> dict[str, str]:
     """Return the text of each template by its name."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates_in(templates, keep_trailing_newline=True)
     environment.filters |= {"tex": latex, "breakable": breakable}
     shown = _shown(facts)
     return {

@@ -33,6 +33,7 @@ from edgefl.results.figures.base import (
 from edgefl.results.run_files import replace_file
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
@@ -63,16 +64,21 @@ def document(paths: Sequence[Path], question: Question = OWN) -> str:
 
     All texts are escaped, since names and reasons may come from elsewhere.
     """
+    template = templates_in(HERE, autoescape=True).get_template("document.html")
+    return template.render(contents(paths, question))
+
+
+def templates_in(folder: Path, **options: Any) -> Environment:
+    """Return the templates in a folder; ``options`` go to jinja2's ``Environment``."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
+    return Environment(
+        loader=FileSystemLoader(folder),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        **options,
     )
-    return environment.get_template("document.html").render(contents(paths, question))
 
 
 def contents(paths: Sequence[Path], question: Question = OWN) -> dict[str, Any]:

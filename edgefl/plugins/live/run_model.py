@@ -26,7 +26,7 @@ from edgefl.plugins.live.series import (
 from edgefl.record import files
 from edgefl.results.age import AgesNow
 from edgefl.results.differences import in_short
-from edgefl.results.families.dissemination import RequestsSoFar
+from edgefl.results.families.dissemination import DEVICE, RequestsSoFar
 from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
 from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number
@@ -227,7 +227,6 @@ def said(what: str, row: Row, without: tuple[str, ...] = ()) -> str:
 
 
 MOST_POINTS, MOST_NAMES, MOST_SLOTS, MOST_ROUNDS = 2000, 24, 5000, 2000
-DEVICE = ("beta", "gamma", "upsilon", "reward")  # numbers of an update with a merged fresh model
 
 
 class Methods:

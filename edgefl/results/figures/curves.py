@@ -123,10 +123,15 @@ def score_of_runs(runs: Runs) -> Score:
 
 
 def target_of(run: RunFiles, style: PlotStyle) -> float | None:
-    """Return the user's target accuracy, else that of the run; None if there is none."""
+    """Return the user's target, else that of the run; None if there is none.
+
+    UserError if the user's cannot be a value of the run's score.
+    """
+    score = score_of_run(run)
+    summary.check_target(style.target, score)
     if style.target is not None:
         return style.target
-    of_run = run.summary.get(f"target_{score_of_run(run).name}")
+    of_run = run.summary.get(f"target_{score.name}")
     return number(target_in(run.config.get("evaluation", {}))) or number(of_run)
 
 

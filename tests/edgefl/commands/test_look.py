@@ -116,6 +116,7 @@ def left(folder: Path) -> list[str]:
         ("plot", "plot: expected DIR, the directory of an experiment or of a run"),
         ("plot FIRST --kind acuracy", "no such figure (nearest: 'accuracy')"),
         ("plot FIRST --kind refresh-points", "nothing to draw in fedasync, other; it is of"),
+        ("plot FIRST --target 90", "--target 90: expected an accuracy up to 1, such as 0.9"),
         ("plot FIRST --kind time-to-target", "no common target accuracy (fedasync: 0.9, other"),
         ("plot FIRST --format svgg", "expected png, pdf, svg (nearest: 'svg')"),
         ("plot FIRST --out figure.gif", FIGURE),

@@ -18,6 +18,8 @@ from edgefl.plugins.live.run_model import RunFacts
 from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
 from edgefl.results import run_files
 from edgefl.results.compare import Question, answer, load, load_run, write_csv
+from edgefl.results.figures import gallery
+from edgefl.results.figures.base import PlotStyle, open_runs
 from edgefl.results.summary import one_line, outcome
 
 
@@ -86,6 +88,8 @@ def test_a_run_measures_f1_and_perplexity_and_all_readers_follow(tmp_path: Path)
     assert not {"final_accuracy", "metric"} & {*header}
     found = answer([run], Question(target=1e9))
     assert found.schemes[0].reached[0].x == 0.0, "the first model has less"
+    drawn = gallery.data("time-to-target", open_runs([run]), PlotStyle(target=1e9))
+    assert drawn["at"] == [0.0]
     # the live page, and a run without a summary
     facts = RunFacts.of(run, run_files.read_config(run))
     assert facts.score.name == "perplexity" and facts.target == 1.5

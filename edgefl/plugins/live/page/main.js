@@ -226,8 +226,7 @@ const draw = {
   /** What is shown of one run, and the time use of all. */
   chosen(shown, moved) {
     const { changed } = chosen;
-    const has = (...names) => this.all || names.some((name) => changed.has(name));
-    if (has("full", "edges_added", "config")) timeline.order();
+    if (changed.has("full") || changed.has("edges_added")) timeline.order();
     const lines = shown.some((run) => LINE_NEWS.some((name) => run.changed.has(name)));
     if (moved || (lines && !view.paused)) {
       timeline.draw();
@@ -236,8 +235,11 @@ const draw = {
       uses.draw(shown, frames, chosen, timeline.group);
     }
     if (view.paused && !this.all) return;
+    const other = this.drawn !== chosen; // than the run that these parts have shown
+    this.drawn = chosen;
+    const has = (...names) => other || names.some((name) => changed.has(name));
     const of = shown.length > 1 ? ` of ${chosen.name}` : "";
-    if (has("fidelity", "full")) fidelity.draw(chosen);
+    if (this.all || has("fidelity", "full")) fidelity.draw(chosen);
     if (has("log", "full")) words.draw(chosen);
     setText(at("words-title"), `Events${of}`);
     setText(at("host-title"), `Fidelity and hosts${of}`);
