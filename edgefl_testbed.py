@@ -145,7 +145,7 @@ def _origin(about: Any, extra: str) -> str | None:
 
 
 def _pip(action: str) -> str:
-    """Return the begin of a command for the packages of this Python, such as "pip install"."""
+    """Return how a command for the packages of this Python begins, such as "pip install"."""
     import shutil
 
     if find_spec("pip") is None:

@@ -74,8 +74,6 @@ GROUP = "edgefl.commands"  # of the entry points of other commands: a function, 
 LIVE = "--live"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_TEMPORARY = "No usable temporary directory"  # of tempfile: no folder that it knows takes a file
-
-
 APP = "app"  # what a module calls its group of commands
 DOCSTRING = re.compile(r'\) -> None:\n    """(.+?)(?:\n\n|""")', re.DOTALL)  # first paragraph
 

@@ -19,6 +19,15 @@ class Unavailable(BadValue):
     """The input is valid, but this machine lacks what is needed, such as root."""
 
 
+def not_installed(what: str, error: ImportError) -> Unavailable:
+    """Return the error for a package of the extra ``lab`` that ``what`` needs."""
+    from edgefl_testbed import install_command  # here: the library stands alone
+
+    return Unavailable(
+        f"{what} needs the package {error.name!r}, which is not installed: {install_command('lab')}"
+    )
+
+
 def valid_name(what: str, name: str, valid: Iterable[str]) -> str:
     """Return ``name`` if it is one of ``valid``, else raise BadValue with the nearest one."""
     names = list(valid)

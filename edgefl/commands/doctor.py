@@ -117,15 +117,16 @@ def _python() -> Finding:
 
 def _cores() -> Finding:
     facts, load = host_facts(), os.getloadavg()[0]
-    found = f"{facts['cores']} ({facts['cpu_model']}), load {load:.1f}"
+    cores = int(str(facts["cores"]))
+    found = f"{cores} ({facts['cpu_model']}), load {load:.1f}"
     if facts["governor"] not in (None, "performance", "schedutil", "ondemand"):
         found = f"{found}, frequency governor {facts['governor']}"
         advice = "cores slow down between tasks: choose the governor performance for measurements"
         return Finding("cores", "limited", found, advice)
-    if int(str(facts["cores"])) < 2:
+    if cores < 2:
         advice = "runs on the wall clock need one core for the network: use --clock virtual"
         return Finding("cores", "limited", found, advice)
-    if load > int(str(facts["cores"])) / 2:
+    if load > cores / 2:
         advice = "other programs compute: runs on the wall clock may be strained"
         return Finding("cores", "limited", found, advice)
     return Finding("cores", "ok", found)

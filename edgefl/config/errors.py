@@ -131,19 +131,7 @@ def validated(
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise refusal(error, model, data, source, at, also) from None
-
-
-def refusal(
-    error: ValidationError,
-    model: type[BaseModel],
-    data: Mapping[str, Any],
-    source: Source,
-    at: Loc = (),
-    also: Sequence[str] = (),
-) -> UserError:
-    """Return the error for the first problem of ``data``; the others: see ``validated``."""
-    details = error.errors(include_url=False)
+        details = error.errors(include_url=False)
     # an unknown key first: a required key with a typo is reported as unknown and as missing
     worst = next((detail for detail in details if detail["type"] == "extra_forbidden"), details[0])
     key = _key(worst, data)
@@ -153,7 +141,7 @@ def refusal(
         if len(tried) > 1
         else _problem(worst, _fields(model, key[:-1], also), source, (*at, *key))
     )
-    return source.error((*at, *key), problem)
+    raise source.error((*at, *key), problem)
 
 
 def check_numbers(data: Mapping[str, Any], source: Source) -> None:

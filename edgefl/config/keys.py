@@ -39,8 +39,6 @@ UNITS = {
 }
 COUNTED = " of them"  # for lists; that a text is not empty goes without saying
 BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
-
-
 SURE = 0.8  # difflib ratio from which an option counts as a misspelt key
 # other names for a key: short ones, and those of other frameworks
 ALIASES = {

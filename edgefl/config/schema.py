@@ -157,16 +157,19 @@ def _required(root: Node) -> Node:
     A file that extends another one may leave them out, but not those of an array's entries.
     """
     whole: Node = {"required": root.pop("required"), "properties": {}}
-    for place, model in sections():
-        if place and "[" not in place:
-            needed = root["$defs"][model.__name__].pop("required", None)
-            if needed is None and model.__name__ == "Named":
-                needed = ["name"]
-            if needed:
-                node = whole
-                for part in place.split("."):
-                    node = node.setdefault("properties", {}).setdefault(part, {})
-                node["required"] = needed
+    tables = {
+        place: root["$defs"][model.__name__]
+        for place, model in sections()
+        if place and "[" not in place
+    }
+    for place, table in tables.items():
+        if "required" in table:
+            node = whole
+            for part in place.split("."):
+                node = node.setdefault("properties", {}).setdefault(part, {})
+            node["required"] = table["required"]
+    for table in tables.values():  # several may be of one definition
+        table.pop("required", None)
     return whole
 
 

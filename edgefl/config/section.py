@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from edgefl import catalog
-from edgefl.config.errors import Source, refusal
+from edgefl.config.errors import Source, validated
 
 if TYPE_CHECKING:
     from pydantic._internal._model_construction import ModelMetaclass as OneLineErrors
@@ -20,11 +20,8 @@ else:
         What reads a file validates without a call, and names the file.
         """
 
-        def __call__(cls, *args: Any, **values: Any) -> Any:
-            try:
-                return super().__call__(*args, **values)
-            except ValidationError as error:
-                raise refusal(error, cls, values, Source(cls.__name__)) from None
+        def __call__(cls, **values: Any) -> Any:
+            return validated(cls, values, Source(cls.__name__))
 
 
 def _named(value: Any) -> Any:

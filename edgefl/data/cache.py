@@ -10,8 +10,10 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
@@ -58,6 +60,19 @@ def large(folder: Path, array: str, shape: tuple[int, ...], dtype: type) -> np.n
     return found
 
 
+@contextmanager
+def picture(file: Path, name: str) -> Iterator[Any]:
+    """Open a picture file of the data set ``name``. UserError if it cannot be read."""
+    with needs("lab", f"data set {name!r}"):
+        from PIL import Image  # here, because few data sets need it
+
+    try:
+        with Image.open(file) as found:
+            yield found
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise UserError(f"{file}: cannot be read as a picture ({error})") from error
+
+
 def pictures(
     files: Sequence[Path],
     folder: Path,
@@ -72,20 +87,14 @@ def pictures(
     ``folder``; ``name``: of the data set. Without ``resize``, a picture of another size is a
     UserError.
     """
-    with needs("lab", f"data set {name!r}"):
-        from PIL import Image  # here, because few data sets need it
-
     channels, height, width = shape
     out = large(folder, array, (len(files), *shape), np.uint8)
     for row, file in enumerate(files):
-        try:
-            with Image.open(file) as picture:
-                if picture.mode[0] in "IF":
-                    raise ValueError(f"more than 8 bits per channel ({picture.mode})")
-                colours = picture.convert("RGB" if channels == 3 else "L")
-                pixels = np.asarray(colours.resize((width, height)) if resize else colours)
-        except (OSError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"{file}: cannot be read as a picture ({error})") from error
+        with picture(file, name) as found:
+            if found.mode[0] in "IF":
+                raise ValueError(f"more than 8 bits per channel ({found.mode})")
+            colours = found.convert("RGB" if channels == 3 else "L")
+            pixels = np.asarray(colours.resize((width, height)) if resize else colours)
         if pixels.shape[:2] != (height, width):
             raise UserError(
                 f"{file}: {pixels.shape[1]} x {pixels.shape[0]} pixels, expected {width} x {height}"

@@ -10,7 +10,7 @@ import csv
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,7 @@ class Rows:
     path: Path
     numbers: np.ndarray
     texts: Mapping[str, list[str]]
-    at: list[int] = field(default_factory=list)  # the line of each row
+    at: list[int]  # the line of each row
 
 
 def load(directory: Path, options: Options) -> Dataset:

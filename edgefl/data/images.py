@@ -7,17 +7,16 @@ them. Needs pillow (the extra lab).
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from edgefl.data.cache import cached, pictures
+from edgefl.data.cache import cached, picture, pictures
 from edgefl.data.dataset import Dataset, by_channel
 from edgefl.data.labels import OwnClasses, class_names
-from edgefl.errors import UserError, nearest, needs
+from edgefl.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 # of file managers, beside files that begin with a dot
@@ -120,20 +119,15 @@ def _shape(file: Path, options: Options) -> tuple[int, int, int]:
     channels = 3 if options.colours == "rgb" else 1
     if options.size is not None:
         return channels, options.size, options.size
-    with needs("lab", "data set 'images'"):
-        from PIL import Image
-    try:
-        with Image.open(file) as picture:
-            return channels, picture.height, picture.width
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise UserError(f"{file}: cannot be read as a picture ({error})") from error
+    with picture(file, "images") as first:
+        return channels, first.height, first.width
 
 
 def _state(root: Path, files: list[Path]) -> str:
     """Return a digest of the names, sizes and times of the files: they may change at any time."""
     found = hashlib.sha256()
     for file in files:
-        state = os.stat(file)
+        state = file.stat()
         name = file.relative_to(root).as_posix()
         found.update(f"{name}\n{state.st_size} {state.st_mtime_ns}\n".encode())
     return found.hexdigest()[:16]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, not_installed
 
 FIGURE_SUFFIXES = (".png", ".pdf", ".svg")
 
@@ -45,12 +45,7 @@ def figures() -> ModuleType:
     try:
         from emulator import figures
     except ModuleNotFoundError as error:
-        from edgefl_testbed import install_command  # here: the library stands alone
-
-        raise BadValue(
-            f"--figure needs the package {error.name!r}, which is not installed:"
-            f" {install_command('lab')}"
-        ) from error
+        raise not_installed("--figure", error) from error
     return figures
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from emulator.errors import BadValue
+from emulator.errors import BadValue, not_installed
 from emulator.plain_text import write_file
 from emulator.traces.formats import FORMATS, converted, trace_of
 
@@ -148,12 +148,7 @@ def _downloaded(name: str, file: TraceFile, folder: Path, entry: PublishedTrace)
         import pooch  # here: only a download needs it
         import requests
     except ModuleNotFoundError as error:
-        from edgefl_testbed import install_command  # here: the library stands alone
-
-        raise BadValue(
-            f"a download needs the package {error.name!r}, which is not installed:"
-            f" {install_command('lab')} (or use --from DIR)"
-        ) from error
+        raise not_installed("a download (without --from DIR)", error) from error
     pooch.get_logger().setLevel("ERROR")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -360,9 +360,8 @@ class Installer:
         own, path = f"{self._parcel}/{self.own.path.name}", f"{self._parcel}/constraints.txt"
         await self.connection.put(constraints(known, below).encode(), path)
         limited = ["--constraint", path]
-        if (
-            base.exists
-        ):  # with an edgefl of before, or of others, whose files would be mixed with ours
+        if base.exists:
+            # an edgefl of before, or of others, whose files would be mixed with ours
             words = [self._python, "-m", "pip", "uninstall", "--yes", *MARKS]
             await self._run(words, timeout_s=VENV_S)
         if self.wheels is not None:
