@@ -24,7 +24,7 @@ import tomli_w
 from edgefl.clocks.choices import VIRTUAL
 from edgefl.errors import UserError, printable
 from edgefl.plugins.artifact import check
-from edgefl.plugins.artifact.contents import ASSUMED_SHARE, KICK, S_PER_H, Study
+from edgefl.plugins.artifact.contents import KICK, S_PER_H, Study, tolerance
 from edgefl.plugins.artifact.users_files import size_bytes
 from edgefl.record.files import METRICS
 from edgefl.results.read import read_csv
@@ -172,7 +172,7 @@ def _claims(study: Study, results: Path, took_s: float) -> list[dict[str, Any]]:
                 "unit": "",
                 "exact": True,
                 "expected": accuracy,
-                "tolerance": ASSUMED_SHARE * accuracy,
+                "tolerance": tolerance([accuracy]),
                 "hours": took_s / len(study.labels) / S_PER_H,
                 "disk_mb": size_bytes(results / label) / 1e6,
             }
