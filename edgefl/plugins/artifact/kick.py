@@ -62,16 +62,17 @@ def config_of(study: Study, emulated_s: float) -> dict[str, Any]:
 
 
 def kicked(
-    studies: Sequence[Study], folder: Path, data: Path, say: Callable[[str], None]
+    studies: Sequence[Study], folder: Path, data: Mapping[str, Path], say: Callable[[str], None]
 ) -> Kicked:
-    """Write each ``kick.toml`` below ``folder``, and run it. ``data``: the folder of data sets.
+    """Write each ``kick.toml`` below ``folder``, and run it.
 
-    UserError with the last line of edgefl if an experiment does not run in the artifact.
+    ``data``: name of a study -> its folder of data sets here. UserError with the last line of edgefl if
+    an experiment does not run in the artifact.
     """
     claims, seconds, megabytes, differs = [], 0.0, 0.0, {}
     for study in studies[:MOST_STUDIES]:
         with tempfile.TemporaryDirectory(prefix="edgefl-kick-") as scratch:
-            took_s = _tried(study, folder, data, Path(scratch), len(studies), say)
+            took_s = _tried(study, folder, data[study.name], Path(scratch), len(studies), say)
             results = Path(scratch) / f"kick-{study.name}"
             seconds, megabytes = seconds + took_s, megabytes + size_bytes(results) / 1e6
             claims += _claims(study, results, took_s)
