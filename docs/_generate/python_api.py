@@ -45,7 +45,7 @@ SUBJECTS = {  # room of the emulator -> heading
 def edgefl_page() -> str:
     """Everything that ``import edgefl`` and ``edgefl.api`` offer."""
     parts = ["# Python: edgefl", OPENING, "## Run experiments: `import edgefl`"]
-    parts += [entry(name, getattr(edgefl, name)) for name in dict(_groups("edgefl"))[""]]
+    parts += [entry(name, getattr(edgefl, name)) for name in edgefl.INTERFACE]
     parts += ["## Write your own parts: `edgefl.api`", _prose(edgefl.api)]
     for title, names in _groups("edgefl.api"):
         parts += [f"## {title}", *(entry(name, getattr(edgefl.api, name)) for name in names)]

@@ -24,7 +24,7 @@ import tomli_w
 from edgefl.clocks.choices import VIRTUAL
 from edgefl.errors import UserError, printable
 from edgefl.plugins.artifact import check
-from edgefl.plugins.artifact.contents import ASSUMED_SHARE, KICK, S_PER_H, Study
+from edgefl.plugins.artifact.contents import KICK, S_PER_H, Study, tolerance
 from edgefl.plugins.artifact.users_files import size_bytes
 from edgefl.record.files import METRICS
 from edgefl.results.read import read_csv
@@ -62,16 +62,17 @@ def config_of(study: Study, emulated_s: float) -> dict[str, Any]:
 
 
 def kicked(
-    studies: Sequence[Study], folder: Path, data: Path, say: Callable[[str], None]
+    studies: Sequence[Study], folder: Path, data: Mapping[str, Path], say: Callable[[str], None]
 ) -> Kicked:
-    """Write each ``kick.toml`` below ``folder``, and run it. ``data``: the folder of data sets.
+    """Write each ``kick.toml`` below ``folder``, and run it.
 
-    UserError with the last line of edgefl if an experiment does not run in the artifact.
+    ``data``: name of a study -> its folder of data sets here. UserError with the last line of edgefl if
+    an experiment does not run in the artifact.
     """
     claims, seconds, megabytes, differs = [], 0.0, 0.0, {}
     for study in studies[:MOST_STUDIES]:
         with tempfile.TemporaryDirectory(prefix="edgefl-kick-") as scratch:
-            took_s = _tried(study, folder, data, Path(scratch), len(studies), say)
+            took_s = _tried(study, folder, data[study.name], Path(scratch), len(studies), say)
             results = Path(scratch) / f"kick-{study.name}"
             seconds, megabytes = seconds + took_s, megabytes + size_bytes(results) / 1e6
             claims += _claims(study, results, took_s)
@@ -172,7 +173,7 @@ def _claims(study: Study, results: Path, took_s: float) -> list[dict[str, Any]]:
                 "unit": "",
                 "exact": True,
                 "expected": accuracy,
-                "tolerance": ASSUMED_SHARE * accuracy,
+                "tolerance": tolerance([accuracy]),
                 "hours": took_s / len(study.labels) / S_PER_H,
                 "disk_mb": size_bytes(results / label) / 1e6,
             }

@@ -70,8 +70,8 @@ def _put(folder: Path, out: Path) -> None:
 def _fill(folder: Path, contents: Contents, wishes: Wishes, say: Say) -> None:
     say("building the wheel of this edgefl")
     wheel = own_wheel(folder / "wheels")
-    dirs = [study.config.get("data", {}).get("dir") for study in contents.studies]
-    data = data_dir(next(filter(None, dirs), None), os.environ).absolute()
+    dirs = {study.name: study.config.get("data", {}).get("dir") for study in contents.studies}
+    data = {name: data_dir(place, os.environ).absolute() for name, place in dirs.items()}
     names = Names.of_here(contents) if wishes.anonymous else None
     found = {each.name: _experiment(each, folder, wishes) for each in contents.studies}
     studies = tuple(replace(each, config=found[each.name].config) for each in contents.studies)

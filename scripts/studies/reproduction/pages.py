@@ -40,7 +40,7 @@ OLD_RULE = "These runs were made under [rule 1](rule.md#rule-1)."
 MIXED = "Some of these runs were made under [rule 1](rule.md#rule-1): they are being repeated."
 SMALL = "small scale"
 CLAIM_HEAD = ("", "Claim", "The paper", "Ours", "Verdict")
-# The figure of the README: an entry, its part, the panel's title, and the names of its lines.
+# The figure of the front page: an entry, its part, the panel's title, and the names of its lines.
 BEST_CORNERS = (
     ("seed0-corners", "best", "Timely dissemination", {"without": "without", "with": "with"}),
     ("seed1-corners", "best", "Intentional delay", {"tdma-s1": "without", "idfl-s1": "with"}),

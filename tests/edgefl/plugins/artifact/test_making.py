@@ -265,6 +265,26 @@ def test_runs_of_other_code_get_the_tolerance_in_place_of_exact(runs: Path, tmp_
     assert {claim["id"][0] for claim in claims if claim["exact"]} == {"K"}
 
 
+@pytest.mark.slow
+def test_each_experiment_is_tried_with_the_data_that_its_runs_had(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, tried = {}, kick._run
+
+    def noted(config: Path, folder: Path, data: Path, out: Path) -> float | None:
+        found[config.parent.name] = data
+        return tried(config, folder, data, out)
+
+    monkeypatch.setattr(kick, "_run", noted)
+    for name in ("one", "two"):
+        run = tmp_path / name / "fedavg"
+        shutil.copytree(runs / "fedavg" / "seed1", run)
+        config = run / "config.toml"
+        config.write_text(config.read_text().replace("[data]\n", f'[data]\ndir = "/{name}"\n'))
+    artifact("one", "two")
+    assert found == {"mine": Path("/one"), "mine-2": Path("/two")}
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
