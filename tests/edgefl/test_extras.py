@@ -15,7 +15,7 @@ from paths import ROOT
 
 import emulator
 from edgefl.data import digits
-from edgefl.data.cache import pictures
+from edgefl.data.cache import picture
 from edgefl.data.download import Download, fetch
 from edgefl.errors import UserError, needs
 from edgefl_testbed import install_command
@@ -79,8 +79,11 @@ def test_what_is_missing_and_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> N
         digits.load(nowhere)
     with pytest.raises(UserError, match=r"a download needs the package 'pooch'.*\[lab\]"):
         fetch([Download("http://x/y", "md5:0")], nowhere, "x", None, lambda *_: None)
-    with pytest.raises(UserError, match=r"'celeba' needs the package 'PIL'.*\[lab\]"):
-        pictures([], nowhere, "x", 8, "celeba")
+    with (
+        pytest.raises(UserError, match=r"'celeba' needs the package 'PIL'.*\[lab\]"),
+        picture(nowhere / "1.png", "celeba"),
+    ):
+        pass
     monkeypatch.delitem(sys.modules, "emulator.figures", raising=False)
     monkeypatch.delattr(emulator, "figures", raising=False)
     with pytest.raises(BadValue, match=r"--figure needs the package 'matplotlib'.*\[lab\]"):

@@ -66,8 +66,8 @@ def kicked(
 ) -> Kicked:
     """Write each ``kick.toml`` below ``folder``, and run it.
 
-    ``data``: name of a study -> its folder of data sets here. UserError with the last line of edgefl if
-    an experiment does not run in the artifact.
+    ``data``: name of a study -> its folder of data sets here. UserError with the last line of
+    edgefl if an experiment does not run in the artifact.
     """
     claims, seconds, megabytes, differs = [], 0.0, 0.0, {}
     for study in studies[:MOST_STUDIES]:

@@ -526,7 +526,7 @@ def _data_text(experiment: Experiment, host: Host, data: DataSync | None) -> str
 def _print_duration(experiment: Experiment, base: Path) -> None:
     """Print how long the run takes, and how many bytes its models are."""
     from edgefl.clocks.setup.learning import learning
-    from edgefl.commands.check import data_lines, estimate, table
+    from edgefl.commands.check import CheckedExperiment, data_lines, estimate
 
     one, seeds = experiment.by_seed()[0], len(experiment.by_seed())
     learned = learning(one, base)
@@ -535,8 +535,9 @@ def _print_duration(experiment: Experiment, base: Path) -> None:
     if any("native" in (part.devices.kind, part.links.kind) for part in parts(one)):
         show.line("no estimate: the times of native devices and links are not known in advance")
         return
-    estimates = [estimate(learned, index) for index in range(len(one.strategies))]
-    Console().print(table(estimates, one.chosen_speed, seeds))
+    estimates = tuple(estimate(learned, index) for index in range(len(one.strategies)))
+    found = CheckedExperiment(experiment, (), (), experiment.chosen_speed, estimates)
+    Console().print(found.table())
 
 
 def _bound_lines(experiment: Experiment, learned: Learning, seeds: int) -> list[str]:
