@@ -28,7 +28,7 @@ import numpy as np
 import orjson
 
 from edgefl.errors import UserError, undamaged
-from edgefl.record.rows import renamed, renamed_keys
+from edgefl.record.files import renamed, renamed_keys
 from edgefl.record.tables import PACKED, parts, unpacked
 
 AT_ONCE = 1 << 22  # bytes of a file that are read at a time
