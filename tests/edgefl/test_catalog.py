@@ -77,7 +77,7 @@ def test_listing_imports_no_torch() -> None:
         "import sys; from edgefl import catalog\nfor p, a in (('edgefl.models', 'build'),"
         " ('edgefl.data', 'load')):\n    [catalog.one_line(p, n) or 1/0 for n in catalog.names(p,"
         " a)]\n[catalog.find('edgefl.models', n, 'build') for n in catalog.names('edgefl.models',"
-        " 'build')]\nimport edgefl.data.task\nsys.exit('torch' in sys.modules or 'sklearn' in"
+        " 'build')]\nimport edgefl.data.dataset\nsys.exit('torch' in sys.modules or 'sklearn' in"
         " sys.modules)"
     )
     root = Path(catalog.__file__).parent.parent

@@ -52,7 +52,7 @@ from edgefl.plugins.launch.agent_messages import (
     from_line,
     to_line,
 )
-from edgefl.plugins.launch.connections.connection import LineSplitter
+from edgefl.plugins.launch.connections import LineSplitter
 from edgefl.plugins.launch.supervisor import (
     COORDINATOR_GRACE_S,
     Action,

@@ -47,12 +47,9 @@ from edgefl.config.names import own_names
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.plugins.launch.agent_messages import StopEdges, run_folder
-from edgefl.plugins.launch.connections.addresses import edge_addresses, listen_host
-from edgefl.plugins.launch.connections.connection import HostError
-from edgefl.plugins.launch.connections.opening import asker
+from edgefl.plugins.launch.connections import HostError, asker, edge_addresses, listen_host
 from edgefl.plugins.launch.host_data import DataSync, own_data
-from edgefl.plugins.launch.host_session import RemoteCoordinator
-from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
+from edgefl.plugins.launch.host_session import HostLogs, HostsThread, RemoteCoordinator
 from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
 from edgefl.plugins.launch.launch_plan import (
     FileToSend,

@@ -32,8 +32,13 @@ from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Ove
 from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError
-from edgefl.plugins.launch.connections.opening import Ask, asker, open_connections
+from edgefl.plugins.launch.connections import (
+    Ask,
+    HostConnection,
+    HostError,
+    asker,
+    open_connections,
+)
 from edgefl.plugins.launch.host_data import DataSync
 from edgefl.plugins.launch.installer import Installer, interpreter
 from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory

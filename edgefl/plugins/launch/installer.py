@@ -25,7 +25,7 @@ from rich.filesize import decimal
 
 from edgefl.errors import UserError, printable
 from edgefl.plugins.launch import host_probe
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError
+from edgefl.plugins.launch.connections import HostConnection, HostError
 from edgefl.plugins.launch.inventory import Host
 from edgefl.plugins.launch.wheels import (
     GLIBC,

@@ -27,7 +27,7 @@ from edgefl.config.groups import parts
 from edgefl.config.names import own_names
 from edgefl.errors import printable
 from edgefl.plugins.launch import host_probe
-from edgefl.plugins.launch.connections.connection import (
+from edgefl.plugins.launch.connections import (
     BLOCK_BYTES,
     Done,
     HostConnection,

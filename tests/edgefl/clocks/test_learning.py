@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from builders import experiment
 
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning, with_experiment
+from edgefl.clocks.setup.network import devices
 from edgefl.config.groups import PartFinder, parts
 from edgefl.data import edge_data
 

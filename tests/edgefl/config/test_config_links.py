@@ -10,8 +10,14 @@ import pytest
 from builders import S, experiment, layout, vector
 from paths import CONFIGS
 
-from edgefl.clocks.setup.devices import devices, emulated_devices
-from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
+from edgefl.clocks.setup.network import (
+    devices,
+    emulated_devices,
+    latencies,
+    network,
+    shape_of,
+    usual_bit_s,
+)
 from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config import file as config_file

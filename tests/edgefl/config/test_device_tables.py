@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.clocks.setup.devices import rates
+from edgefl.clocks.setup.network import rates
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import dump, from_json, load, to_json
 from edgefl.config.groups import parts
