@@ -24,10 +24,9 @@ import xxhash
 from pydantic import BaseModel
 
 from edgefl.catalog import called, find, options_of, own_code
-from edgefl.config.errors import Source, validated
 from edgefl.config.experiment import Experiment, Named, Unlabelled
 from edgefl.config.keys import nearest_key
-from edgefl.config.section import Section
+from edgefl.config.section import Section, Source, validated
 from edgefl.data import shards
 from edgefl.data.dataset import Dataset, check_finite, first_not_finite
 from edgefl.data.encoding import TokenOptions

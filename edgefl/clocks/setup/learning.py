@@ -28,7 +28,7 @@ from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.names import kind_of
 from edgefl.data import edge_data as material
 from edgefl.data import encoding
 from edgefl.data.dataset import Dataset, NormalisedRows, Task, check_finite

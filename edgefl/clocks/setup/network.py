@@ -14,9 +14,8 @@ from statistics import median
 from typing import Any
 
 from edgefl.catalog import find, options_of
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, Part, PartFinder, parts, trace
 from edgefl.config.faults import Availability, EdgePattern, FaultSource, gated, outages
-from edgefl.config.groups import Part, PartFinder, parts, trace
 from edgefl.config.links import Devices, Links, Medium
 from edgefl.edges.edge import TaskJitter
 from edgefl.edges.training import Schedule, TrainingPlan

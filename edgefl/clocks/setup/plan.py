@@ -28,9 +28,8 @@ from edgefl.clocks.setup.network import (
 from edgefl.compression.compressor import Compressor
 from edgefl.compression.compressor import find as find_compressor
 from edgefl.compression.packing import Packing
-from edgefl.config.experiment import Experiment, Named, StrategyEntry
+from edgefl.config.experiment import Experiment, Named, StrategyEntry, parts
 from edgefl.config.faults import slowed
-from edgefl.config.groups import parts
 from edgefl.edges.training import (
     Course,
     batches,

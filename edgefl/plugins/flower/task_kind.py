@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edgefl.config.errors import Loc, Source
-from edgefl.config.experiment import Experiment
-from edgefl.config.groups import parts
+from edgefl.config.experiment import Experiment, parts
+from edgefl.config.section import Loc, Source
 from edgefl.errors import UserError, as_user_error, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.events_and_decisions import Urge
