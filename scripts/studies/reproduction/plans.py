@@ -28,7 +28,7 @@ from edgefl.plugins.sweep.sweep_runs import SweepRun
 from edgefl.results.run_files import replace_file, seed_name
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
-from edgefl.strategies.sync_tdma_fl import SyncTdmaFL
+from edgefl.strategies.tdma_fl import SyncTdmaFL
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.results import RESULT, TUNING, Key, setting_text
 
