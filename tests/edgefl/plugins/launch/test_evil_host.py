@@ -26,7 +26,7 @@ from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
 pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 NO_PROCESS = 1 << 30  # larger than every process id
-READY = AgentReady(NO_PROCESS, __version__, False, ())
+READY = AgentReady(NO_PROCESS, __version__, ())
 PREPARED = to_line(EdgesPrepared("", 0.0))
 PATIENCE_S = 30.0
 
