@@ -535,12 +535,13 @@ class Learning:
         if job.of_edges:
             return self._edge_scores(job.weights)
         section, task = self.experiment.evaluation, self.task
-        counted = scores.LabelCounts(task.metric, task.dataset.classes)
-        counts = section.by_label or "f1" in section.further
         step = None if self.compiled is None else self.compiled.step
         if step is not None and not section.by_label and not section.further:
             return self._compiled_scores(step, job)
         from edgefl.models.evaluate import evaluate
+
+        counted = scores.LabelCounts(task.metric, task.dataset.classes)
+        counts = section.by_label or "f1" in section.further
 
         def evaluated(samples: tuple[Any, Any], of: Any) -> tuple[float, float]:
             how = {"metric": of, "terms": task.terms, "step": step}
