@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.dataset import Dataset, Task
 from edgefl.models import lenet5, mlp
 from edgefl.strategies.base.events_and_decisions import (
     Decision,

@@ -262,8 +262,8 @@ def test_the_line_of_several_seeds_by_hand() -> None:
 
 def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> None:
     pytest.importorskip("torch")
-    from edgefl.clocks.setup.devices import devices
     from edgefl.clocks.setup.learning import learning, with_experiment
+    from edgefl.clocks.setup.network import devices
 
     one, two = experiment(
         task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}

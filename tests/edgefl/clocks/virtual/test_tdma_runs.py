@@ -15,8 +15,8 @@ from tdma_rounds import play, rounds, slotted
 
 from edgefl.clocks.setup.plan import strategy
 from edgefl.clocks.setup.rundir import written
-from edgefl.config.errors import Source
 from edgefl.config.names import check
+from edgefl.config.section import Source
 from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.results.read import read_csv, read_events

@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.data.task import right_answers
+from edgefl.data.dataset import right_answers
 from edgefl.models.scores import LabelCounts
 from edgefl.results.families import families
 from edgefl.results.families.by_label import by_runtime
