@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
 SMALLEST = {
     "agreement.py": ["--quick"],
-    "chaos.py": ["--case", "an edge killed every 2 s", "--edges", "3", "--versions", "12"],
     "emulator_accuracy.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "house.py": ["--no-walks"],
@@ -31,8 +30,6 @@ SMALLEST = {
         *("--against", str(ROOT)),
     ],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
-    "reading.py": ["--events", "300", "--turns", "1"],
-    "startup.py": ["--turns", "1"],
     "training.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
@@ -68,9 +65,8 @@ def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "expected"),
     [
-        ("startup.py", ["--turns", "0"], "--turns 0: expected 1 or more"),
-        ("startup.py", ["--against", "none"], "none: expected a checkout"),
-        ("reading.py", ["--turns", "0"], "--turns: expected 1 or more"),
+        ("training.py", ["--turns", "0"], "--turns 0: expected 1 or more"),
+        ("pacing.py", ["--against", "none"], "none: expected a checkout"),
         ("agreement.py", ["--config", "none.toml"], "none.toml"),
     ],
 )
