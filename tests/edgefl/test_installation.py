@@ -147,12 +147,6 @@ def test_no_package_of_the_examples_depends_on_a_project_of_others() -> None:
         assert not {name(each) for each in needed} & {"edgefl", "emulator"}, path
 
 
-def test_one_function_makes_all_printed_commands() -> None:
-    for package in ("edgefl", "emulator"):
-        for path in (ROOT / package).rglob("*.py"):
-            assert not any("pip install" in each for each in strings(path.read_text())), path
-
-
 def test_every_extra_that_is_named_exists() -> None:
     for path in (ROOT / "edgefl").rglob("*.py"):
         for extra in re.findall(r"(?:install_command|needs)\(['\"](\w+)['\"]", path.read_text()):
@@ -265,21 +259,6 @@ def test_a_project_of_others_is_named_and_refused(
         err
     )
     assert err.endswith(f" uninstall {package}\n")
-
-
-@pytest.mark.processes
-def test_a_project_of_others_that_was_installed_over_ours_is_refused(tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    unpacked(site, "emulator")
-    for path in ("edgefl", "edgefl_testbed.py"):
-        (site / path).symlink_to(ROOT / path)
-    (site / "emulator" / "entry_points.txt").touch()  # a file of ours that is left
-    for code in (COMMAND_OF.format("edgefl"), "-m"):
-        status, err = began(site, code, tmp_path)
-        assert status == 2 and err.count("\n") == 1
-        assert f"{site}/emulator is of emulator 1.8.7, not of" in err
-    status, err = began(site, "import edgefl.api", tmp_path)
-    assert status == 1 and f"ImportError: {site}/emulator is of emulator 1.8.7" in err
 
 
 @pytest.mark.processes

@@ -13,11 +13,6 @@ from emulator.errors import BadValue
 from emulator.profiles import DEVICES, LINKS, SOURCES, LinkProfile
 
 
-def test_every_profile_of_the_readme_exists() -> None:
-    assert list(LINKS) == ["lte", "5g-sub6", "wifi", "dsl", "satellite", "nb-iot", "lora-like"]
-    assert list(DEVICES) == ["pi4", "pi5", "jetson-nano", "laptop", "phone-low", "phone-high"]
-
-
 def test_every_figure_has_a_source_and_every_source_a_figure() -> None:
     figures = [figure for fields in LINKS.values() for figure in fields.values()] + list(
         DEVICES.values()
@@ -83,20 +78,6 @@ def test_an_unknown_link_names_the_nearest(name: str, near: str) -> None:
         match=f"^link profile '{name}' does not exist: did you mean {near}\\? \\(valid: lte, ",
     ):
         profiles.link_profile(name)
-
-
-def test_the_list_shows_all_and_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["profiles"]) == 0
-    out = capsys.readouterr().out
-    rows: dict[str, str] = {}
-    for line in filter(None, out.splitlines()):
-        rows.setdefault(line.split()[0], line)  # the tables of power come later
-    assert {*LINKS, *DEVICES, *SOURCES, *DEVICE_POWER, *RADIOS, *POWER_SOURCES} <= set(rows)
-    assert (
-        rows["lte"].split()[1:6] == ["7.6", "Mbit/s", "29.5", "Mbit/s", "10.5"]
-        and "ofcom-2023" in rows["lte"]
-    )
-    assert rows["pi5"].split()[1] == "4500" and "Next: " in out
 
 
 @pytest.mark.parametrize("name", ["lte", "phone", "phone-low"])

@@ -149,14 +149,6 @@ def test_nobody_ever_does_two_things_at_once(
         free[device] = max(end, begin)
 
 
-@settings(deadline=None)
-@given(anything, st.integers(0, 500))
-@pytest.mark.slow
-def test_models_are_counted_alike(tdma: Tdma, horizon: int) -> None:
-    starts = [0, *(done.end_slot for done in rounds(tdma, horizon + 1))]
-    assert tdma.models_by(horizon) == sum(start <= horizon for start in starts)
-
-
 @settings(deadline=None, max_examples=30)
 @given(anything)
 @pytest.mark.slow
@@ -240,15 +232,6 @@ def test_the_command_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
         facts["mean_slots_per_round"],
     ) == ([2, 3], 15, None, pytest.approx(22 / 3))
     assert list(tmp_path.iterdir()) == [file]
-
-
-@pytest.mark.slow
-def test_the_command_draws_the_timeline(tmp_path: Path) -> None:
-    file = tmp_path / "t.svg"
-    words = f"tdma --N 7 --S 2 --r 2 --tau-comp 20 --T 100 --figure {file}".split()
-    assert run(words) == 0
-    data = file.read_bytes()
-    assert data.startswith(b"<?xml") and run(words) == 0 and file.read_bytes() == data
 
 
 @pytest.mark.parametrize(

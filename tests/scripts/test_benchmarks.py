@@ -93,20 +93,6 @@ def test_a_goal_is_reached_or_not(module: Callable[[str], ModuleType]) -> None:
     assert row("verdict", "faithful").passed is None
 
 
-def test_an_early_transfer_is_as_wrong_as_a_late_one(module: Callable[[str], ModuleType]) -> None:
-    rows = module("emulator_rows")
-    assert rows.Cell("G1", 2, 250_000, latency_ms=30.0).ideal_ms == 1030
-    shots = [rows.Shot(800.0 + late, 800.0) for late in (0.0, 4.0, -16.0)]
-    found = rows.error_rows("x", shots, rows.Bound("%", 0.1, 1.0))
-    assert [(row.value, row.passed) for row in found[:2]] == [(0, True), (2, False)]
-
-
-def test_slots_are_counted_without_their_guards(module: Callable[[str], ModuleType]) -> None:
-    table = module("emulator_slots").Slots(10, 1)  # 9 ms of 10 Mbit/s are 11,250 bytes
-    assert table.at([3, 5], 11_250) == (3, 39_000_000)
-    assert table.at([3, 5], 11_251) == (5, 50_000_800)
-
-
 def test_versions_are_compared_in_both_ways(module: Callable[[str], ModuleType]) -> None:
     agreement = module("agreement")
     weights = np.zeros(3, np.float32)

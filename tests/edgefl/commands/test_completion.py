@@ -9,7 +9,6 @@ from paths import CONFIGS
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.commands import completion
 
 QUICKSTART = str(CONFIGS / "quickstart.toml")
 
@@ -74,16 +73,6 @@ def test_a_packaged_config_and_a_broken_one_say_nothing(
         assert bash("check", "bad.toml", "seed") == ["seed=", "seeds="]
 
 
-def test_another_shell_gets_the_whole_word() -> None:
-    asked = {
-        "_EDGEFL_COMPLETE": "complete_fish",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-        "_TYPER_COMPLETE_ARGS": f"edgefl run {QUICKSTART} training.optimizer=a",
-    }
-    told = CliRunner().invoke(app, [], prog_name="edgefl", env=asked)
-    assert told.stdout.split() == ["training.optimizer=adamw"]
-
-
 def test_kinds_of_figures_and_names() -> None:
     assert bash("plot", "runs/x", "--kind", "time") == ["time-to-target", "timeline"]
     assert bash("strategies", "wkafl-no") == [
@@ -105,8 +94,3 @@ def test_a_baseline_is_a_strategy_of_the_runs(tmp_path: Path) -> None:
     assert bash("compare", runs, "--baseline", "feda") == ["fedasync", "fedavg"]
     assert bash("report", runs, "--baseline", "fedav") == ["fedavg"]
     assert bash("compare", str(tmp_path / "none"), "--baseline", "f") == []
-
-
-def test_texts_beside_words_are_short() -> None:
-    assert completion._short("One. Two.") == "One"
-    assert len(completion._short("x" * 100)) == completion.MOST_SHOWN

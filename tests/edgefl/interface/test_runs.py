@@ -318,16 +318,6 @@ def test_each_kind_of_figure_gives_its_axes(runs: Runs, pyplot: object) -> None:
         pyplot.close("all")
 
 
-def test_one_axis_of_the_users_own(runs: Runs, pyplot: object) -> None:
-    _, axes = pyplot.subplots()
-    assert runs.plot("accuracy", ax=axes, title="Mine", labels={"fedavg": "FedAvg"}) is axes
-    assert axes.get_xlabel() == "Emulated time (s)" and axes.get_title() == "Mine"
-    assert [each.get_text() for each in axes.get_legend().get_texts()][:2] == ["fedasync", "FedAvg"]
-    _, axes = pyplot.subplots()
-    runs.plot("accuracy", ax=axes, x="version")
-    assert axes.get_xlabel() == "Model version"
-
-
 def test_a_figure_that_cannot_be_drawn_is_one_line(runs: Runs, pyplot: object) -> None:
     _, axes = pyplot.subplots()
     with pytest.raises(UserError, match="ax: this figure needs 2 axes, found 1"):

@@ -14,15 +14,13 @@ import numpy as np
 import pytest
 from builders import small_run
 from coming_and_going import sections
-from drawn import of_runs
 from recorded import EVENTS, LINKS, record
 
 from edgefl.cli import main
 from edgefl.errors import UserError
 from edgefl.results import age
 from edgefl.results.compare import Question, answer, with_ages
-from edgefl.results.figures import gallery
-from edgefl.results.figures.base import PlotData, open_runs
+from edgefl.results.figures.base import open_runs
 from edgefl.results.read import EventColumns, TableColumns, Texts, read_csv, read_events
 from edgefl.results.run_files import RunFiles
 
@@ -459,34 +457,6 @@ def test_a_run_without_rows_has_no_ages(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------- figures and tables
-def figure(kind: str, folder: Path) -> PlotData:
-    return gallery.data(kind, open_runs([folder]))
-
-
-def test_the_figure_is_the_mean_in_each_part(tmp_path: Path) -> None:
-    """The parts have 8/60 s. All parts together are the run."""
-    for seed in (1, 2):
-        record(tmp_path / "slow" / f"seed{seed}", seed)
-    found = figure("age", tmp_path).where(unit="s")
-    lengths = np.subtract(found["until"], found["at"])
-    assert lengths.sum() == pytest.approx(8.0 - 56 / 60) and set(found["runs"]) == {2}
-    # both edges have the age t, from 1 s on; at the end a is 4 s younger than b
-    first, last = (found.rows[place][5:] for place in (0, -1))
-    assert first == pytest.approx((1 + 1 / 30, 1 + 1 / 300, 1 + 19 / 300))
-    assert last == pytest.approx((6 - 1 / 15, 4 - 2 / 15 + 2 / 150, 8 - 2 / 150))
-    of_versions = figure("age", tmp_path).where(unit="versions")
-    assert of_versions.rows[-1][5:] == (1.5, 1, 2)
-
-
-def test_the_figure_of_updates_has_gaps(tmp_path: Path) -> None:
-    """Updates are merged at 4, 7 and 8 s: in parts 10, 18 and 20 of 20."""
-    record(tmp_path / "slow")
-    found = figure("update-age", tmp_path).where(unit="s")
-    assert found["at"] == pytest.approx([3.6, 6.8, 7.6]) and found["mean"] == [4.0, 7.0, 4.0]
-    mean = of_runs("update-age", tmp_path).axes[0].lines[0]
-    assert np.isnan(mean.get_ydata()).any()
-
-
 def test_the_comparison_has_ages_if_they_are_asked_for(tmp_path: Path) -> None:
     for seed in (1, 2):
         record(tmp_path / "slow" / f"seed{seed}", seed)
@@ -501,25 +471,6 @@ def edgefl(*words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code
-
-
-def test_the_command_shows_and_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(tmp_path / "slow")
-    csv = tmp_path / "ages.csv"
-    edgefl("compare", tmp_path, "--csv", csv, monkeypatch=monkeypatch)
-    assert "Age since" not in capsys.readouterr().out and "age" not in csv.read_text()
-    edgefl("compare", tmp_path, "--age", "--csv", csv, monkeypatch=monkeypatch)
-    table = capsys.readouterr().out.partition("Age since publication")[2].splitlines()
-    cells = ["3.64", "0.500", "3.25", "0.333", "5.00", "0.667", "88"]
-    assert table[4].split() == ["slow", "mean", *cells]
-    (row,) = read_csv(csv)
-    assert float(row["p95_model_age_s_mean"]) == pytest.approx(7.3)
-    assert "mean_fresh_update_age_s_mean" not in row
-    words = ("compare", tmp_path, "--markdown", "--columns", "mean_model_age_s,age_counted")
-    edgefl(*words, monkeypatch=monkeypatch)
-    assert "| mean model age (s) | age counted |" in capsys.readouterr().out
 
 
 def test_a_column_of_ages_is_empty_if_no_edge_has_had_a_model(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -269,22 +266,6 @@ def test_markdown(folder: Path) -> None:
     ]
 
 
-def test_markdown_is_a_table_to_a_parser(folder: Path) -> None:
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
-    evaluated_run(folder / "we|rd_<b>", 1, SLOW)
-    chosen = grid(ask(folder, baseline="fedavg"))
-    tokens = parser.parse(markdown(chosen))
-    rows = [token for token in tokens if token.type == "tr_open"]
-    cells = [
-        tokens[place + 1].children[0].content
-        for place, token in enumerate(tokens)
-        if token.type == "td_open"
-    ]
-    assert len(rows) == 1 + len(chosen.rows)
-    shown = ["".join(row.split()) for row in cells]
-    assert shown == ["".join(cell.split()) for row in chosen.rows for cell in row]
-
-
 def test_latex(folder: Path) -> None:
     evaluated_run(
         folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["5 % late"]}
@@ -302,46 +283,6 @@ def test_latex(folder: Path) -> None:
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
-
-
-DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
-%s\end{document}"""
-
-
-@pytest.mark.processes
-def test_latex_compiles(folder: Path) -> None:
-    for program, file in (("pdflatex", "article.cls"), ("kpsewhich", "booktabs.sty")):
-        if shutil.which(program) is None or subprocess.run(["kpsewhich", file]).returncode != 0:
-            pytest.skip(f"no {program} or {file}: see Debian's texlive-latex-recommended")
-    late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
-    evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
-    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')
-    (folder / "table.tex").write_text(DOCUMENT % text)
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-1500:]
-    assert (folder / "table.pdf").stat().st_size > 1000
-
-
-def test_a_row_per_scheme_or_run(folder: Path) -> None:
-    found = ask(folder, baseline="fedavg", x="bytes")
-    schemes = compare.of_schemes(found)
-    compare.write_records(schemes, folder / "schemes.csv")
-    (first, second) = csv.DictReader((folder / "schemes.csv").read_text().splitlines())
-    assert (first["name"], first["runs"], first["gain"]) == ("fedavg", "3", "")
-    assert float(second["gain"]) == pytest.approx(0.1)
-    assert float(second["to_target_mean"]) == 6000 and second["x"] == "bytes"
-    assert float(second["speed_up"]) == pytest.approx(2) and second["speed_up_pairs"] == "3"
-    assert {f"{each}_mean" for each in compare.QUANTITIES if "joules" not in each} <= set(second)
-    assert not any("joules" in key for key in second), "no run has joules"
-    runs = compare.of_runs(found)
-    assert [(each["name"], each["seed"], each["to_target"]) for each in runs] == [
-        (name, seed, x) for name, x in (("fedavg", 12_000), ("fedbuff", 6000)) for seed in (1, 2, 3)
-    ]
 
 
 def test_parquet_has_the_numbers(folder: Path) -> None:

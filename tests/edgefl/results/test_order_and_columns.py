@@ -12,7 +12,6 @@ from rich.console import Console
 
 from edgefl.config.file import dump
 from edgefl.results import compare
-from edgefl.results.families.dissemination import percent
 from edgefl.results.summary import one_line
 from edgefl.results.tables import table
 
@@ -111,20 +110,3 @@ def test_a_run_that_was_broken_off_is_not_called_faithful(tmp_path: Path, end: s
     assert lines[-1].strip() == f"fedavg: interrupted after 10.0 emulated s: {end}"
     assert f"interrupted: {end} (faithful so far)" in one_line(FACTS | {"finished": end}, "x")
     assert "faithful (versions)" in one_line(FACTS, "x")
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.17, "17"),
-        (0.1, "10"),
-        (0.0996, "10"),
-        (0.0994, "9.9"),
-        (0.001, "0.1"),
-        (0.0009, "<0.1"),
-        (0.0, "0"),
-        (1.0, "100"),
-    ],
-)
-def test_a_share_of_the_time_has_two_digits(share: float, text: str) -> None:
-    assert percent(share) == text

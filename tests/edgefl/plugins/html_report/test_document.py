@@ -213,18 +213,6 @@ def test_a_run_that_was_killed_is_shown_as_far_as_it_got(folder: Path) -> None:
 
 
 @UNDRAWN
-def test_a_run_that_was_copied_alone_or_has_no_config(folder: Path, tmp_path: Path) -> None:
-    alone = Path(shutil.move(folder / "fedasync", tmp_path / "alone"))
-    shown = page(alone)
-    assert "edgefl run seen.toml --clock virtual" in shown.text
-    (alone / "config.toml").write_text("[edges\n")
-    both = page(alone, folder)
-    assert table(both, "key")[1] == ["alone", "config.toml", "missing or damaged", "", "all"]
-    shown = page(alone)
-    assert shown.wrong == [] and "no readable config" in shown.text
-
-
-@UNDRAWN
 def test_reasons_and_hosts(folder: Path) -> None:
     reasons = ["7 of 39 transfers late", "the coordinator stalled for 2.1 s"]
     fidelity = {"verdict": "strained", "reasons": reasons, "transfers": 39}
@@ -274,28 +262,6 @@ def test_a_baseline_and_what_differs(folder: Path) -> None:
     assert any("vs fedasync" in heading for rows in shown.tables for heading in rows[0])
     assert table(shown, "key")[1:] == [["fedavg", "links.up_mbit_s", "0.5", "0.01", "all"]]
     assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
-
-
-@pytest.mark.slow
-def test_a_figure_of_very_many_points_is_a_png(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of_report, "MOST_SVG", 1000)
-    monkeypatch.setattr(of_report, "MOST_CSV", 10)
-    html = document([recorded])
-    assert "data:image/svg" not in html and html.count("data:image/png") >= 4
-    assert "data:text/csv" not in html and "(CSV)" not in html
-
-
-@UNDRAWN
-def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> None:
-    for seed in (1, 2):
-        run = Path(shutil.copytree(folder / "fedavg", folder / "fedprox" / f"seed{seed}"))
-        changed(run / "summary.json", seed=seed, final_accuracy=0.5 + 0.1 * seed)
-    shown = page(folder / "fedprox")
-    assert table(shown, "accuracy final")[1][:2] == ["fedprox2 seeds", "0.650±.071"]
-    assert [row[0] for row in table(shown, "verdict")[1:]] == ["fedprox seed 1", "fedprox seed 2"]
-    assert "runs 2 of 1 strategy" in shown.text
 
 
 @UNDRAWN

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.plugins.live.run_model import BAD, GOOD, INFO, MOST_NAMES, WARN, Health, Log, Methods
+from edgefl.plugins.live.run_model import BAD, GOOD, INFO, WARN, Health, Log, Methods
 from edgefl.results.progress import Progress
 from edgefl.results.read import TableColumns
 
@@ -67,11 +67,6 @@ def test_what_happens_for_every_task_is_not_told() -> None:
     discard = {"do": "discard", "task": 1, "reason": "stale"}
     assert told(arrived) == []
     assert told(arrived | {"decisions": [discard]}) == [(WARN, "update of task 1 not used: stale")]
-
-
-def test_a_long_line_is_cut_and_printable() -> None:
-    ((_, text),) = told({"fact": "training_failed", "edge": "a", "reason": "\x1b[31m" + "x" * 500})
-    assert len(text) == 300 and "\x1b" not in text
 
 
 PLACES = {"a": 0, "b": 1}
@@ -157,15 +152,6 @@ def test_rounds_and_slots_of_a_channel() -> None:
     assert found.slots.since(2) == [[0.3, 0.4, 1, "up", "update"], [0.3, 0.4, -1, "up", "update"]]
     found.take(arrived(1.0, "a", grant), PLACES, None)  # no channel
     assert found.slots.total == 4
-
-
-def test_only_finite_numbers_and_not_too_many_names() -> None:
-    found = Methods()
-    found.take(arrived(1.0, "c", report(x=float("nan"), y=1.0)), PLACES, None)
-    assert points(found) == {"y": [[1.0, 1.0, -1]]}
-    names = {f"n{number}": 1.0 for number in range(2 * MOST_NAMES)}
-    found.take(arrived(2.0, "a", report(**names)), PLACES, None)
-    assert len(found.learned) == MOST_NAMES
 
 
 def test_how_late_transfers_are() -> None:

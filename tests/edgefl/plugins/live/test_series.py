@@ -10,7 +10,6 @@ import tomli_w
 from edgefl.plugins.live import series as module
 from edgefl.plugins.live.feeds import capacity_of, unknown
 from edgefl.plugins.live.series import (
-    MOST_BINS,
     MOST_BINS_SENT,
     MOST_SHARES,
     LatestItems,
@@ -33,16 +32,6 @@ def test_the_latest_items_for_readers_who_come_back() -> None:
     assert series.total == 8
     assert series.since(3) == [3, 4, 5, 6, 7] and series.since(6) == [6, 7]
     assert series.since(0) == [3, 4, 5, 6, 7], "older ones are dropped"
-
-
-def test_a_thinned_series_reaches_back_to_its_beginning() -> None:
-    series: ThinnedItems[int] = ThinnedItems(4)
-    for item in range(5):
-        series.add(item)
-    assert series.since(0) == [0, 2, 4], "the first and the last one stay"
-    assert series.since(3) == [4] and series.since(5) == []
-    series.add(5)
-    assert series.since(5) == [5] and series.total == 6
 
 
 @pytest.mark.parametrize("count", [1, 12_345])
@@ -82,18 +71,6 @@ def test_a_transfer_counts_evenly_over_its_time() -> None:
     assert found["down"] == [0, 0, 0, 800]
     assert found["up_capacity"] == [None] * 4
     assert use.bytes == {"up": 100, "down": 10}
-
-
-def test_bins_become_wider_and_keep_all_bits() -> None:
-    use = LinkBins(lambda way, at_s: 7.0 if at_s < 100 else 9.0)
-    for second in range(1000):
-        use.take(TableColumns.of([transfer(second, second + 1, 125)]))  # 1000 bit/s
-    found = use.whole(999.9)
-    assert found["bin_s"] == 3.2 and len(found["up"]) <= MOST_BINS  # 0.1 s, doubled 5 times
-    assert sum(found["up"]) * found["bin_s"] == pytest.approx(1_000_000, rel=1e-3)
-    assert set(found["up"][:-1]) == {1000}
-    assert found["down"] == [0] * len(found["up"])
-    assert set(found["up_capacity"][:31]) == {7} and set(found["up_capacity"][32:]) == {9}
 
 
 def run_with(folder: Path, **config: object) -> Path:
@@ -163,16 +140,6 @@ def columns(one: list[object]) -> SliceColumns:
     return SliceColumns(*packed([row], SLICE_TYPES))
 
 
-def test_readers_get_what_is_new() -> None:
-    slices = Slices(TEXTS)
-    slices.extend(columns(ended(0, 1)))
-    slices.extend(columns(ended(1, 2)))
-    assert slices.total == 2
-    assert slices.since(0) == [ended(0, 1), ended(1, 2)]
-    assert slices.since(1) == [ended(1, 2)] and slices.since(2) == []
-    assert slices.newest() == ([ended(0, 1), ended(1, 2)], 0.0)
-
-
 def test_too_many_new_slices_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GAP", 3)
     monkeypatch.setattr(module, "MOST_SENT", 2)
@@ -213,9 +180,3 @@ def test_shares_keep_all_seconds_as_bins_become_wider() -> None:
     assert len(found["bins"][0][3]) <= MOST_BINS_SENT < MOST_SHARES
     assert sum(found["bins"][0][3]) * found["bin_s"] == pytest.approx(seconds, rel=5e-2)
     assert max(found["bins"][0][3]) <= 1.0
-
-
-def test_a_window_without_anything() -> None:
-    assert Shares(TEXTS).window(5.0, 6.0)["bins"] == []
-    assert Slices(TEXTS).window(5.0, 6.0, 5) == {"exact": True, "slices": []}
-    assert Slices(TEXTS).window(-2.0, -1.0, 5)["bins"] == [], "before the run"

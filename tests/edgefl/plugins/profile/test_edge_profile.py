@@ -57,18 +57,6 @@ def test_a_rate_varied_if_it_differs_by_more_than_a_quarter(
     assert varied(spans) is is_varied
 
 
-# ------------------------------------------------------------------ a constant rate
-def test_a_constant_rate_gives_all_bytes_all_their_time() -> None:
-    periods = [
-        Busy((Span(0.0, 1.0, 1000.0),)),
-        Busy((Span(2.0, 5.0, 2400.0),)),
-        Busy((Span(9.0, 10.0, 1100.0),)),
-    ]
-    found = link_rate([(periods, RUN_S)])
-    assert (found.bit_s, found.trace) == (8 * 4500 / 5, ())
-    assert (found.low_bit_s, found.high_bit_s) == (8 * 800, 8 * 1100)
-
-
 # ------------------------------------------------------------------ steps of a long transfer
 @pytest.mark.parametrize(
     ("parts_s", "steps_s"),
@@ -89,11 +77,6 @@ def test_a_long_transfer_is_cut_into_steps(parts_s: list[float], steps_s: list[f
 
 
 # ------------------------------------------------------------------ a trace
-def test_a_trace_holds_each_rate_to_the_middle_of_the_gap() -> None:
-    spans = [Span(2.0, 3.0, 1000.0), Span(5.0, 6.0, 4000.0), Span(6.0, 8.0, 2000.0)]
-    assert trace(spans, 10.0) == ((0.0, 8000.0), (4.0, 32_000.0), (6.0, 8000.0), (10.0, None))
-
-
 def test_a_trace_of_one_run_ends_with_the_run_that_was_busy_longest() -> None:
     slow_and_fast = transfers(*[100.0] * 5, *[400.0] * 5)
     runs = [(transfers(*[100.0] * 3), 50.0), (slow_and_fast, RUN_S)]
