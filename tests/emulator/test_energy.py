@@ -155,13 +155,6 @@ def test_every_number_has_a_source_and_every_source_a_number() -> None:
     assert all("https://" in text for text in POWER_SOURCES.values())
 
 
-def test_any_number_can_be_overridden() -> None:
-    assert device_power("pi4", idle_w=2.0, compute_w=None) == DevicePower(2.0, 6.4)
-    assert device_power(None, idle_w=1.0, compute_w=1.0) == DevicePower(1.0, 1.0)
-    plain = radio_power(None, idle_w=0.0, send_w=2.0, receive_w=1.0)
-    assert plain == RadioPower(0.0, 2.0, 1.0)
-
-
 def test_an_edge_adds_what_its_device_and_its_radio_need() -> None:
     radio = RadioPower(0.5, 2.5, 1.5, 0.1, 0.2, 1.0, 3.0)
     whole = EdgePower.of(DevicePower(2.0, 5.0), radio, latency_ns=7)

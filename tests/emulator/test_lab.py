@@ -22,7 +22,7 @@ from emulator import BadValue, Lab, Latency, parse_topology, read_topology
 from emulator.cli import run
 from emulator.errors import Unavailable
 from emulator.lab import commands
-from emulator.lab.commands import batches, burst_bytes, framed_rate
+from emulator.lab.commands import batches
 from emulator.lab.relay import DelayLine, line
 from emulator.lab.system import System, choose, require_tools
 from emulator.lab.topology import (
@@ -261,14 +261,6 @@ def test_the_qdiscs_of_one_direction(
 ) -> None:
     steps = commands.shaping(TWO.wires[0], KernelShape(way, UNSHAPED, shaper, delay))
     assert words(steps) == [f"tc -n emulator-lab3-a qdisc add dev eth0 {rest}" for rest in expected]
-
-
-@given(st.integers(1, 10**11))
-@pytest.mark.slow
-def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
-    framed_bit_s = framed_rate(rate_bit_s)
-    assert framed_bit_s * 1448 >= rate_bit_s * 1514 > (framed_bit_s - 1) * 1448
-    assert burst_bytes(framed_bit_s) * 8000 >= framed_bit_s and burst_bytes(framed_bit_s) > 1514
 
 
 def test_this_machine_has_an_interface_and_no_namespace() -> None:
@@ -516,18 +508,6 @@ def test_what_a_system_allows(
         with pytest.raises(Unavailable) as error:
             choose(system, UNSHAPED, way, shaper=shaper)
         assert expected in str(error.value)
-
-
-def test_a_link_that_names_a_delay_can_have_one_later() -> None:
-    system = System(namespaces=True, veth=True, sch_tbf=True, tun=True)
-    for options, delay in (
-        ({}, "none"),
-        ({"delayed": True}, "relay"),
-        ({"delayed": True, "latency": False}, "none"),
-    ):
-        assert choose(system, UNSHAPED, UNSHAPED, **options) == KernelShape(
-            UNSHAPED, UNSHAPED, "tbf", delay
-        )
 
 
 @pytest.mark.parametrize(

@@ -59,25 +59,18 @@ def test_bad_overrides_of_a_link(overrides: dict[str, Any], words: str) -> None:
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("value", [0, "fast", True])
-def test_bad_overrides_of_a_device(value: Any) -> None:
-    with pytest.raises(BadValue, match="samples_per_s"):
-        profiles.device_profile("pi4", samples_per_s=value)
-
-
-@pytest.mark.parametrize(
-    ("name", "near"),
-    [
-        ("LTE", "lte"),
-        ("5g", "5g-sub6"),
-    ],
-)
-def test_an_unknown_link_names_the_nearest(name: str, near: str) -> None:
-    with pytest.raises(
-        BadValue,
-        match=f"^link profile '{name}' does not exist: did you mean {near}\\? \\(valid: lte, ",
-    ):
-        profiles.link_profile(name)
+def test_the_list_shows_all_and_their_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["profiles"]) == 0
+    out = capsys.readouterr().out
+    rows: dict[str, str] = {}
+    for line in filter(None, out.splitlines()):
+        rows.setdefault(line.split()[0], line)  # the tables of power come later
+    assert {*LINKS, *DEVICES, *SOURCES, *DEVICE_POWER, *RADIOS, *POWER_SOURCES} <= set(rows)
+    assert (
+        rows["lte"].split()[1:6] == ["7.6", "Mbit/s", "29.5", "Mbit/s", "10.5"]
+        and "ofcom-2023" in rows["lte"]
+    )
+    assert rows["pi5"].split()[1] == "4500" and "Next: " in out
 
 
 @pytest.mark.parametrize("name", ["lte", "phone", "phone-low"])

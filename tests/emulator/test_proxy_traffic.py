@@ -64,16 +64,6 @@ def test_any_arrivals_follow_the_recursion(
         assert 0 <= server.serve(size_bytes, now) - free <= free // (10 * 10**9)
 
 
-def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
-    link = lane(8_000_000)
-    link.admit(100_000 - 1, "a", 0)
-    assert link.has_room(0)
-    link.admit(1, "b", 0)
-    assert not link.has_room(0) and link.has_room(1)
-    assert link.room_at(0) == 25 * MS  # filled again at three quarters
-    assert link.room_at(1) == FOREVER  # no need to wait
-
-
 @pytest.mark.parametrize(
     ("rate_bit_s", "size_bytes"),
     [
@@ -93,16 +83,6 @@ def junction_of(
     return junction, [
         lane(rate, junction=junction, number=number) for number, rate in enumerate(rates_bit_s)
     ]
-
-
-def test_two_lanes_take_turns_at_their_bottleneck() -> None:
-    junction, (first, second) = junction_of(None, None)
-    for _ in range(3):
-        first.admit(1000, "a", 0)
-    second.admit(1000, "b", 0)
-    junction.advance(10 * MS)
-    assert [at_ns for at_ns, _ in first.pop_due(10 * MS)] == [MS, 3 * MS, 4 * MS]
-    assert second.pop_due(10 * MS) == [(2 * MS, "b")]
 
 
 arrivals = st.lists(

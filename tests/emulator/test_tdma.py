@@ -54,27 +54,12 @@ def test_intentional_delay(
     assert delayed.models_by(20_000) == tdma.models_by(20_000)
 
 
-def test_waiting_for_the_group_costs_slots() -> None:
-    """N = 7, S = 2, tau = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot."""
-    assert rounds(Tdma(7, 2, 1, 20), 14, wait_for_group=True)[-1].end_slot == 118
-    assert rounds(Tdma(7, 2, 1, 20), 14)[-1].end_slot == 114
-
-
 def test_staleness_is_mixed_if_s_does_not_divide_n() -> None:
     tdma = Tdma(7, 2, 1, 4)
     assert tdma.settled_staleness() == (2, 3)
     assert [tdma.staleness(k) for k in range(6)] == [(0,), (1,), (2,), (2, 3), (2, 3), (2, 3)]
     with pytest.raises(ValueError, match="closed form"):
         tdma.end_slot(0)
-
-
-def test_on_unequal_devices_finished_first_is_not_oldest_base() -> None:
-    """At slot 9 both 0 (finished at 6, base 1) and 2 (finished at 9, base 0) are ready."""
-    tdma, takes = Tdma(3, 1, 2, 1), [1, 1, 9]
-    assert [done.uploads[0].device for done in rounds(tdma, 4, compute_slots=takes)] == [0, 1, 0, 2]
-    by_base = rounds(tdma, 4, compute_slots=takes, order="oldest")
-    assert [done.uploads[0].device for done in by_base] == [0, 1, 2, 0]
-    assert by_base[2].uploads[0].slot == 9
 
 
 # Closed forms against the simulation.
@@ -232,6 +217,15 @@ def test_the_command_writes_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
         facts["mean_slots_per_round"],
     ) == ([2, 3], 15, None, pytest.approx(22 / 3))
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.slow
+def test_the_command_draws_the_timeline(tmp_path: Path) -> None:
+    file = tmp_path / "t.svg"
+    words = f"tdma --N 7 --S 2 --r 2 --tau-comp 20 --T 100 --figure {file}".split()
+    assert run(words) == 0
+    data = file.read_bytes()
+    assert data.startswith(b"<?xml") and run(words) == 0 and file.read_bytes() == data
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,6 @@ MS = NS_PER_S // 1000
 MBIT = 1_000_000
 
 
-steps_lists = st.lists(
-    st.tuples(st.sampled_from([0, 1, 7, 10**6, 10**9 + 7]), st.integers(1, 10**6)),
-    min_size=1,
-    max_size=6,
-).filter(lambda steps: any(rate >= 10**6 and length >= 1000 for rate, length in steps))
-
-
 @settings(deadline=None)
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=40)
@@ -45,25 +38,6 @@ def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) 
         in_order, 1
     ):  # the last of several in a ms is at its end, the others are inside
         assert (ms - 1) * MS < served_at(trace, 0, 1500 * index) <= ms * MS
-
-
-def test_mahimahi_by_hand() -> None:
-    assert mahimahi_steps(["2", "", "2", "5"]) == [
-        (0, MS),
-        (24 * MBIT, MS),
-        (0, 2 * MS),
-        (12 * MBIT, MS),
-    ]
-    trace = Trace(mahimahi_steps(["2", "2", "5"]))
-    assert trace.period_ns == 5 * MS
-    assert [served_at(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [
-        MS + 334,
-        2 * MS,
-        4 * MS + 667,
-        5 * MS,
-        6 * MS + 334,
-    ]
-    assert bytes_served(trace, 0, 10**15) == 4500 * (10**15 // (5 * MS))
 
 
 @pytest.mark.parametrize(
@@ -99,15 +73,6 @@ def test_ten_gigabytes_over_a_minute_of_trace_is_a_closed_form() -> None:
     assert curve.when(10**10) < 60 * NS_PER_S < curve.when(10**12)
     assert curve.served(curve.when(10**13)) >= 10**13 > curve.served(curve.when(10**13) - 1)
     assert asked == []
-
-
-def test_a_trace_may_wait_for_its_first_byte() -> None:
-    steps = [(8000, 10 * MS), (0, 30 * MS)]
-    assert served_at(Trace(steps), 15 * MS, 10) == 50 * MS
-    waiting = Trace(steps, start="first_byte")
-    assert Curve(waiting, 15 * MS).when(10) == 25 * MS
-    assert waiting.segment(20 * MS) == (8000, 25 * MS)
-    assert served_at(waiting, 25 * MS, 10) == 65 * MS  # it begins only once
 
 
 def test_silence_is_warned_of() -> None:

@@ -126,14 +126,3 @@ def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[st
     assert closed & promised and not closed & {update["task"] for update in updates(directory)}
     assert sum(update["numbers"]["merged"] for update in updates(directory)) > 0
     replay_run(directory)
-
-
-def test_an_epoch_that_is_one_batch(tmp_path: Path) -> None:
-    """A task of five epochs is five steps, and takes the time of five batches."""
-    training = {**SECTIONS["training"], "epochs": 5, "batches_per_epoch": 1, "batch_size": 4}
-    sections = {**SECTIONS, "training": training, "devices": {"samples_per_s": 2.0}}
-    _, directory = small_run(tmp_path, **sections, strategies=[{"strategy": "fedasmu-fa"}])
-    arrived = updates(directory)
-    assert arrived and {update["numbers"]["steps"] for update in arrived} == {5}
-    first = arrived[0]["t"]
-    assert 10.0 < first < 11.0, "20 samples at 2 a second, and the links"

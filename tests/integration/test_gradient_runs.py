@@ -154,13 +154,6 @@ def test_the_effective_number_and_the_largest_label_by_hand() -> None:
     assert aggregation.of_shares([], held) == {}, "only with report_shares"
 
 
-@pytest.mark.parametrize(
-    ("weights", "number"), [([0.25] * 4, 4), ([2.0, 0, 0], 1), ([0.9, 0.1], 1 / 0.82), ([0, 0], 0)]
-)
-def test_the_effective_number_of_weights(weights: list[float], number: float) -> None:
-    assert aggregation.effective(weights) == pytest.approx(number)
-
-
 def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
     """The model of a run is the same with and without them, and its record only grows."""
     given = SECTIONS | {"evaluation": {"by_label": True}}
@@ -245,13 +238,3 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
         path.stat().st_size > 1000
         for path in gallery.write("aggregation", [directory], tmp_path / "a")
     )
-
-
-def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None:
-    found, directory = small_run(
-        tmp_path,
-        **SECTIONS | {"stop": {"versions": 2}},
-        strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
-    )
-    assert "aggregation" not in found and aggregation.FAMILY.rows([directory]) == []
-    assert gallery.leave([directory], {"aggregation": tmp_path / "a"}) == []

@@ -19,8 +19,6 @@ from recorded import EVENTS, LINKS, record
 from edgefl.cli import main
 from edgefl.errors import UserError
 from edgefl.results import age
-from edgefl.results.compare import Question, answer, with_ages
-from edgefl.results.figures.base import open_runs
 from edgefl.results.read import EventColumns, TableColumns, Texts, read_csv, read_events
 from edgefl.results.run_files import RunFiles
 
@@ -451,33 +449,9 @@ def test_versions_that_do_not_follow_one_another_are_a_damage(tmp_path: Path) ->
         _ = RunFiles(record(tmp_path / "run", events=rows)).ages
 
 
-def test_a_run_without_rows_has_no_ages(tmp_path: Path) -> None:
-    found = age.numbers(RunFiles(record(tmp_path / "run", events=[])).ages)
-    assert set(found.values()) == {None} and tuple(found) == age.QUANTITIES
-
-
 # ---------------------------------------------------------------------- figures and tables
-def test_the_comparison_has_ages_if_they_are_asked_for(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        record(tmp_path / "slow" / f"seed{seed}", seed)
-    found = answer([tmp_path], Question())
-    assert all(not row.ages for row in found.rows)
-    found = with_ages(found, open_runs([tmp_path]))
-    assert [row.ages["mean_model_age_s"] for row in found.rows] == pytest.approx([51 / 14] * 2)
-
-
 def edgefl(*words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["edgefl", *map(str, words)])
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code
-
-
-def test_a_column_of_ages_is_empty_if_no_edge_has_had_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(tmp_path / "slow", events=[])
-    words = ("compare", tmp_path, "--markdown", "--columns", "mean_model_age_s")
-    edgefl(*words, monkeypatch=monkeypatch)
-    row = capsys.readouterr().out.splitlines()[2]
-    assert row.startswith("| slow") and row.endswith("| - |")

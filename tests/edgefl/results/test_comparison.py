@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 from compared_runs import evaluated_run
 
 from edgefl.errors import UserError
-from edgefl.results import compare, typed_tables
 from edgefl.results.compare import Comparison, Question, answer
 from edgefl.results.tables import grid, latex, markdown
 
@@ -149,23 +147,6 @@ def test_tests_that_cannot_be_significant_say_so(tmp_path: Path) -> None:
     assert told not in grid(ask(tmp_path, target=0.5)).notes
 
 
-def test_two_single_runs_are_a_pair_whatever_their_seeds(tmp_path: Path) -> None:
-    paths = [
-        evaluated_run(tmp_path / "a", 1, SLOW),
-        evaluated_run(tmp_path / "b", 7, FAST, config={"links": {"up_mbit_s": 2.0}}),
-    ]
-    found = ask(*paths, baseline="a")
-    assert found.schemes[1].speed_up is not None
-    assert (found.schemes[1].speed_up.size, found.schemes[1].speed_up.test) == (
-        pytest.approx(2),
-        replace(found.schemes[1].speed_up.test, p=None),
-    )
-    assert grid(found).notes == (
-        "* b differs: links.up_mbit_s = 2 instead of 10, seeds = [7] instead of [1]",
-    )
-    assert cells(found, "name") == ["a", "b *"]
-
-
 def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     evaluated_run(folder / "killed" / "seed1", 1, FAST[:4], killed=True)
     found = ask(folder, baseline="fedavg")
@@ -207,12 +188,6 @@ def test_unknown_names(folder: Path, question: dict[str, Any], line: str) -> Non
     with pytest.raises(UserError) as caught:
         ask(folder, **question)
     assert str(caught.value) == line
-
-
-def test_an_unknown_column(folder: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        grid(ask(folder), ["speedup"])
-    assert str(caught.value) == "--columns speedup: there is no such column (nearest: 'speed_up')"
 
 
 def test_a_baseline_may_be_the_end_of_a_name(tmp_path: Path) -> None:
@@ -283,24 +258,6 @@ def test_latex(folder: Path) -> None:
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
-
-
-def test_parquet_has_the_numbers(folder: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    found = compare.of_schemes(ask(folder, baseline="fedavg"))
-    typed_tables.write_parquet(typed_tables.of_records(found), folder / "x.parquet")
-    assert parquet.read_table(folder / "x.parquet").to_pylist() == found
-    types = parquet.read_schema(folder / "x.parquet")
-    assert str(types.field("stability_mean").type) == "double", "although no run has it"
-
-
-def test_joules_have_columns_if_a_run_has_them(folder: Path) -> None:
-    spent = {"kind": "modelled", "joules": 40.0, "joules_to_target": 20.0, "by_edge": {}}
-    evaluated_run(folder / "powered" / "seed1", 1, SLOW, energy=spent)
-    found = ask(folder)
-    assert cells(found, "joules") == ["-", "-", "40.0"]
-    assert compare.of_runs(found)[-1]["joules_to_target"] == 20.0
-    assert "joules" in grid(found).columns and grid(found).notes[-1] == "energy is modelled"
 
 
 @pytest.mark.parametrize("killed", [False, True])

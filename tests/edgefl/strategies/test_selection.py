@@ -429,20 +429,6 @@ def test_a_run_replays_from_its_journal(strategy: str, tmp_path: Path) -> None:
         assert result.weights.tobytes() == kept.tobytes()
 
 
-def test_the_same_seed_leaves_the_same_bytes(tmp_path: Path) -> None:
-    one, other = (run(tmp_path / name, "fedasync", selection="oort") for name in ("1", "2"))
-    assert bytes_of(one) == bytes_of(other)
-
-
-@pytest.mark.slow
-def test_what_each_selection_does_in_a_run(tmp_path: Path) -> None:
-    """FedAvg, two of eight edges a round."""
-    of = {name: assigned(run(tmp_path / name, "fedavg", selection=name)) for name in NAMES}
-    for name in ("round_robin", "oldest_first"):  # every edge in each four rounds
-        assert {*of[name][:8]} == {*of[name][8:16]} == {*EDGES}
-    assert len({*of["fastest_first"][:8]}) == 8 and len({*of["fastest_first"][8:]}) == 2
-
-
 @pytest.mark.slow
 def test_a_run_that_is_broken_off_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
     class Killed(Exception):

@@ -174,17 +174,6 @@ def test_the_headline_says_what_the_seeds_cannot_tell(tmp_path: Path) -> None:
 
 
 @UNDRAWN
-def test_what_was_run(recorded: Path) -> None:
-    shown = page(recorded)
-    assert table(shown, "strategy")[1:] == [
-        ["fedavg", "fedavg", "defaults"],
-        ["fedasync", "fedasync", "alpha = 0.25"],
-    ]
-    assert "links kind emulated up_mbit_s 0.01" in shown.text
-    assert shown.text.count("up_mbit_s 0.01") == 1, "both runs had the same: it is shown once"
-
-
-@UNDRAWN
 def test_the_config_in_the_report_runs_again(recorded: Path, tmp_path: Path) -> None:
     shown = page(recorded)
     at = next(each for each in shown.addresses if each.startswith("data:application/toml"))
@@ -262,20 +251,3 @@ def test_a_baseline_and_what_differs(folder: Path) -> None:
     assert any("vs fedasync" in heading for rows in shown.tables for heading in rows[0])
     assert table(shown, "key")[1:] == [["fedavg", "links.up_mbit_s", "0.5", "0.01", "all"]]
     assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
-
-
-@UNDRAWN
-def test_runs_that_differ_in_the_seed_are_run_again_together(folder: Path, tmp_path: Path) -> None:
-    for seed in (1, 2):
-        run = Path(
-            shutil.copytree(folder / "fedavg", tmp_path / "alone" / "fedavg" / f"seed{seed}")
-        )
-        config = run / "config.toml"
-        config.write_text(config.read_text().replace("seed = 1", f"seed = {seed}"))
-    shown = page(tmp_path / "alone", folder / "fedasync")
-    given = [each for each in shown.addresses if each.startswith("data:application/toml")]
-    _, alone = (base64.b64decode(each.partition(",")[2]).decode() for each in given)
-    (tmp_path / "seen.toml").write_text(alone)
-    shutil.copy(EXAMPLES / "my_task.py", tmp_path)
-    assert load(tmp_path / "seen.toml").seeds == (1, 2)
-    assert "seen: fedavg With" in shown.text and "seen: fedasync With" in shown.text

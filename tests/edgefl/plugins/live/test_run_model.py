@@ -16,20 +16,6 @@ def told(*rows: dict[str, Any]) -> list[tuple[str, str]]:
     return [line for row in rows for line in log.lines({"t": 1.0, **row})]
 
 
-def joined(edge: str) -> dict[str, Any]:
-    return {"event": "edge_joined", "edge": edge, "samples": 12, "decisions": []}
-
-
-STARTED = {"event": "run_started", "version": 0, "decisions": []}
-
-
-def test_edges_that_join_before_the_start_are_one_line() -> None:
-    assert told(joined("a"), joined("b"), STARTED, joined("c")) == [
-        (INFO, "the run begins with 2 edges"),
-        (GOOD, "c joined, with 12 samples"),
-    ]
-
-
 @pytest.mark.parametrize(
     ("row", "line"),
     [
@@ -99,15 +85,6 @@ def report(**values: float) -> dict[str, Any]:
 
 def points(found: Methods) -> dict[str, list[Any]]:
     return {name: series.since(0) for name, series in found.learned.items()}
-
-
-def test_what_server_and_devices_have_learned() -> None:
-    found = Methods()
-    found.take(arrived(1.0, "a", report(alpha=0.5), beta=0.9), PLACES, None)
-    for row in asked(2.0, "b", 7):
-        found.take(row, PLACES, None)
-    found.take(arrived(2.0, "b", report(alpha=0.4), beta=0.8), PLACES, None)
-    assert points(found) == {"alpha": [[1.0, 0.5, 0], [2.0, 0.4, 1]], "beta": [[2.0, 0.8, 1]]}
 
 
 def test_the_outcome_of_each_request_for_a_fresher_model() -> None:

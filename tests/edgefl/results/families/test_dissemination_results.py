@@ -259,20 +259,6 @@ def test_what_became_of_each_request() -> None:
     assert found["staleness_after"] == {"mean": 1.0, "median": 1.0}, "6 - 5, without fresh_version"
 
 
-def test_numbers_that_contradict_the_events_are_named() -> None:
-    events = [
-        joined("a"),
-        *(asked(1.0, "a", 0, 0, 2, 2), answered(1.5, 0, 2)),
-        arrived(2.0, 0, 0, 3, merged=0.0, too_late=1.0),
-    ]
-    found = dissemination.section(events, [], 5.0)
-    assert found is not None and found["contradictions"] == [
-        "1 answer (SendFresh) to no open request",
-        'the rule\'s number "merged" is false in 1 update; counted is what the edges did',
-        'the rule reports "too_late" in 1 update: that number is the edge\'s own',
-    ]
-
-
 def test_a_run_without_requests_has_no_such_section() -> None:
     assert dissemination.section([joined("a"), arrived(1.0, 0, 0, 1)], LINKS, 10.0) is None
 
@@ -294,28 +280,6 @@ def shown(renderable: Any) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
-
-
-def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> None:
-    run_directory(tmp_path / "fedasmu", EVENTS)
-    run_directory(tmp_path / "fedasync", EVENTS[:2])
-    costs = dissemination.FAMILY.rows([tmp_path])
-    text = shown(dissemination.table(costs))
-    assert "fedasync" not in text and "negligible" not in text
-    line = next(line for line in text.splitlines() if line.startswith("fedasmu"))
-    assert line.split() == [
-        "fedasmu",
-        "3",
-        "2",
-        "2",
-        "1",
-        "2.02",
-        "+101%",
-        "20/18",
-        "7.0/3.5",
-        "0.5",
-    ]
-    assert "fedasmu, requests by refresh point (finished epochs): 2:2 3:1" in text
 
 
 def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from edgefl.results.families import dissemination as dissemination
 from edgefl.results.families import distillation as distillation
 from edgefl.results.families import slots as slots
 from edgefl.results.figures import base, timeline
-from edgefl.results.figures.edges import of_counts
 
 
 @pytest.fixture
@@ -49,16 +48,6 @@ def test_the_lines_are_the_data(folder: Path) -> None:
     assert points(train, "slow") == ([0, 1, 2, 3], [2.1, 1.1, 0.6, 0.45])
 
 
-def test_bars_have_the_mean_and_a_dot_for_each_seed(folder: Path) -> None:
-    (axes,) = of_runs("time-to-target", folder).axes
-    heights = [patch.get_height() for patch in axes.patches]
-    assert heights == pytest.approx([8.75, 14.0])
-    dots = [line for line in axes.get_lines() if line.get_marker() == "o"]
-    assert [list(line.get_ydata()) for line in dots] == [[7.0, 10.5]]
-    assert axes.get_ylabel() == "Time (s) to 80% accuracy"
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["fast", "slow"]
-
-
 def test_a_long_run_s_timeline_is_its_beginning_unless_the_user_asks_for_another_part() -> None:
     rows = [
         ("x", f"e{edge:02d}", "compute", "training", float(at), at + 0.5, at, None)
@@ -71,16 +60,6 @@ def test_a_long_run_s_timeline_is_its_beginning_unless_the_user_asks_for_another
     (axes,) = of_rows("timeline", timeline.COLUMNS, rows, xlim=(90.0, None)).axes
     assert axes.get_xlim() == (90.0, 99.5)
     assert len(axes.collections[0].get_paths()) == 24 * 100
-
-
-def test_the_partition_is_a_map_with_totals() -> None:
-    numbers = of_counts({"a": [3, 0], "b": [1, 5]})
-    assert numbers.rows == [("a", 0, 3), ("a", 1, 0), ("b", 0, 1), ("b", 1, 5)]
-    figure = of_rows("labels", numbers.columns, numbers.rows)
-    totals, grid, bar = figure.axes
-    assert [patch.get_height() for patch in totals.patches] == [3, 6]
-    assert grid.get_images()[0].get_array().tolist() == [[3, 1], [0, 5]]
-    assert bar.get_ylabel() == "Samples of the label"
 
 
 # ------------------------------------------------------------------ for print
@@ -204,18 +183,6 @@ def _of_panels(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> 
         for panel, points in panels.items()
         for point in points
     ]
-
-
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_a_point_at_no_bytes_is_not_drawn_on_a_logarithmic_axis(seeds: int) -> None:
-    """matplotlib draws it as a horizontal line at the accuracy of the next point."""
-    over_time, over_bytes = curves({"few": 1e6, "many": 1e8}, seeds).axes
-    assert over_bytes.get_xscale() == "log"
-    for line in over_bytes.get_lines():
-        assert line.get_xdata()[0] > 0 and line.get_ydata()[0] == 0.5
-    assert all(line.get_ydata()[0] == 0.1 for line in over_time.get_lines())
-    bands = [path.vertices[:, 0].min() for each in over_bytes.collections for path in each._paths]
-    assert len(bands) == (2 if seeds > 1 else 0) and all(least > 0 for least in bands)
 
 
 def staleness(schemes: list[str]) -> Figure:
