@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from builders import small_run
-from processes import happened
 
-from edgefl.clocks.setup.rundir import replay_run
 from edgefl.results.read import read_csv, read_events
 
 SECTIONS: dict[str, Any] = {
@@ -98,31 +96,3 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
         <= len(downloads)
         <= sum(event["decisions"][0]["version"] is not None for event in asked.values())
     )
-
-
-@pytest.mark.parametrize(
-    "entry", [ENTRIES[0], ENTRIES[1], ENTRIES[6]], ids=["fedasmu", "shared", "fedssmu"]
-)
-@pytest.mark.slow
-def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[str, Any]) -> None:
-    """Tasks close after their request; the edges come back without their memory, and the run
-    continues.
-    """
-    dying = {
-        "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
-        "network": {"grace_s": 0.2},
-        "stop": {"emulated_s": 200.0},
-    }
-    slow = {
-        "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.001}
-    }  # so that the download of a fresh model takes long
-    _, directory = small_run(tmp_path, **SECTIONS | dying | slow, strategies=[entry])
-    closed = {event["task"] for event in happened(directory, event="task_closed")}
-    promised = {
-        event["task"]
-        for event in happened(directory, event="fresh_requested")
-        if event["decisions"][0]["version"] is not None
-    }
-    assert closed & promised and not closed & {update["task"] for update in updates(directory)}
-    assert sum(update["numbers"]["merged"] for update in updates(directory)) > 0
-    replay_run(directory)

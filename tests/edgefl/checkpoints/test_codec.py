@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from array import array
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, deque
 from fractions import Fraction
 from functools import partial
 from itertools import count
@@ -84,14 +84,6 @@ def test_a_counter_goes_on_counting() -> None:
     next(numbers), next(steps)
     found = back((numbers, steps))
     assert [next(found[0]), next(found[1])] == [6, -2]
-
-
-def test_a_default_dict_keeps_its_factory() -> None:
-    found = back(defaultdict(list, {1: [2]}))
-    found[3].append(4)
-    assert found == {1: [2], 3: [4]}
-    assert back(defaultdict(Plain().empty))["x"] == {}
-    assert back(defaultdict(None, {1: 2})).default_factory is None
 
 
 def test_objects_with_a_dict_and_slots() -> None:
