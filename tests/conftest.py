@@ -19,7 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from warm_python import WarmPython
+
+# for scripts/test.sh --fast: a quarter of the examples
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=25)
 
 NEEDS_MARK = frozenset(
     ("os.fork", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")

@@ -381,6 +381,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<")])
+@pytest.mark.slow
 def test_a_figure_is_the_same_bytes_twice(kind: str, begin: bytes) -> None:
     numbers = statistics_of(Trace([(4 * MBIT, 2 * S), (0, 3 * S)]), S, 100_000)
     drawn = rate_figure(numbers, "a < b", kind)

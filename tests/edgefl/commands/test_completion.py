@@ -29,12 +29,9 @@ def bash(*words: str) -> list[str]:
     ("words", "found"),
     [
         ([QUICKSTART, "training.epo"], ["training.epochs=", "training.epochs=1"]),
-        ([QUICKSTART, "stop.em"], ["stop.emulated_s=", "stop.emulated_s=number"]),
         # bash splits words at "="
-        ([QUICKSTART, "training.optimizer", "="], ["sgd", "adamw"]),
         ([QUICKSTART, "training.optimizer", "=", "ad"], ["adamw"]),
         ([QUICKSTART, "training.drop_last", "="], ["true", "false"]),
-        ([QUICKSTART, "model.name", "=", "res"], ["resnet18", "resnet20"]),
         (
             [QUICKSTART, "seed", "=", "3", "partition.al"],
             ["partition.alpha=", "partition.alpha=number"],
@@ -48,9 +45,7 @@ def bash(*words: str) -> list[str]:
             [str(CONFIGS / "heterogeneous.toml"), "groups.dsl.links.up"],
             ["groups.dsl.links.up_mbit_s=", "groups.dsl.links.up_mbit_s=number"],
         ),
-        (["nowhere.toml", "updates."], ["updates.norm_bound=", "updates.norm_bound=number"]),
         ([QUICKSTART, "nope."], []),
-        ([QUICKSTART, "nope", "="], []),
     ],
 )
 def test_keys_and_their_values(words: list[str], found: list[str]) -> None:

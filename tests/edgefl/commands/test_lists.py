@@ -126,6 +126,7 @@ class MyMean(Rounds):
 '''
 
 
+@pytest.mark.slow
 def test_the_keys_of_a_config_are_listed(edgefl: Command) -> None:
     out = edgefl("configs", "--keys")[1]
     assert "training.learning_rate = 0.05" in out and "micro_batch_size" not in out

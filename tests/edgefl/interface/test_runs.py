@@ -302,6 +302,7 @@ def test_runs_that_cannot_be_compared_have_a_table_with_the_reason(tmp_path: Pat
 
 
 # ---------------------------------------------------------------------- figures and reports
+@pytest.mark.slow
 def test_each_kind_of_figure_gives_its_axes(runs: Runs, pyplot: object) -> None:
     kinds = runs.kinds()
     assert {"accuracy", "loss", "timeline", "age", "time-to-target"} <= {*kinds}

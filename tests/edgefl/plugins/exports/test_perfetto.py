@@ -72,6 +72,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.slow
 def test_faults_have_lanes_of_their_own(tmp_path: Path) -> None:
     _, run = small_run(tmp_path, faults=FAULTS, stop={"emulated_s": 20.0})
     trace = trace_of({"fedavg": run}, tmp_path / "trace.json")

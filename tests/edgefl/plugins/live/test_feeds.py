@@ -205,6 +205,7 @@ def test_rows_of_another_version_are_counted_and_left_out(run: Path) -> None:
     assert found["head"]["strange_rows"] >= 1
 
 
+@pytest.mark.slow
 def test_a_long_run_is_read_in_steps_that_need_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
