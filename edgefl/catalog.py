@@ -102,7 +102,7 @@ def name_of(found: Any) -> str:
     """
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
     if not (isinstance(module, str) and isinstance(name, str)):
-        raise UserError(f"expected a class, a function or a name, found a {type(found).__name__}")
+        raise UserError(f"expected a class, a function or a name, found {type(found).__name__}")
     package, _, stem = module.rpartition(".")
     if package == STRATEGIES and name.lower() == stem.replace("_", ""):
         return stem.replace("_", "-")

@@ -88,7 +88,7 @@ class Source:
         try:
             yield
         except (UserError, BadValue) as error:
-            raise self.error(loc, str(error)) from error
+            raise self.error(loc, str(error)) from None  # it has said all
 
 
 def dotted(loc: Loc) -> str:

@@ -92,6 +92,12 @@ class Edges(Section):
     """Ids of the edges, such as `["pi-1", "pi-2"]`, instead of `count`. An id has at most 32
     characters from a-z, 0-9, `_` and `-`, and begins with a letter or a digit.
     """
+    per_process: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
+    """How many edges of a host share a process on the wall clock: each has its own socket, session
+    and actor; they share the model that trains, one task after the other, and a process that dies
+    takes all of them. `"auto"`: 1 for up to 100 edges on a host; more edges share four processes
+    for each core, or fewer if memory is short. Native devices always have a process each.
+    """
     availability: Availability | None = None
 
     def ids(self) -> list[str]:
@@ -817,6 +823,17 @@ class Experiment(Section):
             raise ValueError(
                 f"network.max_edges: expected at least the number of edges ({edges}), found"
                 f" {self.network.max_edges}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _native_devices_share_no_process(self) -> Experiment:
+        shared = self.edges.per_process
+        kinds = [group.devices.get("kind", self.devices.kind) for group in self.groups]
+        if shared not in ("auto", 1) and "native" in (kinds or [self.devices.kind]):
+            raise ValueError(
+                f'edges.per_process: expected 1 or "auto" with native devices, found {shared}:'
+                " their training takes the time that the hardware needs for one of them"
             )
         return self
 

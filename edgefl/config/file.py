@@ -184,6 +184,7 @@ def _without_none(value: Any) -> Any:
 def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
     whole = experiment.model_dump(mode="json", exclude_none=True)
     whole["data"].pop("dir", None)  # each machine has its own directory of data
+    whole["edges"].pop("per_process", None)  # and its own processes
     held_out = {"evaluation": {"edges": {"held_out": experiment.held_out}}}
     return (
         {key: whole[key] for key in SHARED if key in whole}

@@ -100,7 +100,11 @@ class Evaluations:
     """Gives new rows of metrics.csv to callbacks."""
 
     def __init__(self, callbacks: Callback | Sequence[Callback]) -> None:
-        self.callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        several = callbacks if isinstance(callbacks, Iterable) else [callbacks]
+        self.callbacks = [callbacks] if callable(callbacks) else list(several)
+        for each in self.callbacks:
+            if not callable(each):
+                raise UserError(f"on_evaluation: expected a function, found {each!r}")
         self.failure: BaseException | None = None  # that a callback has raised
         self._tails: dict[Path, TableTail] = {}
         self._ended: set[Path] = set()  # runs that a callback has ended
@@ -457,7 +461,7 @@ def config_of(config: ConfigLike) -> Config:
         return Config.read(packaged.find(path) or path)
     raise UserError(
         "config: expected a path, a dict, an Experiment or the name of an experiment that comes"
-        f" with edgefl, found a {type(config).__name__}"
+        f" with edgefl, found {type(config).__name__}"
     )
 
 

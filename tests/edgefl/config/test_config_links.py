@@ -202,7 +202,7 @@ def test_groups_override_the_base_in_order(tmp_path: Path) -> None:
         "down": 8_400_000,
     }, "of the base nothing that the profile says"
     assert latencies(given) == {"a": 7 * MS, "b": 25 * MS, "c": 25 * MS}
-    assert devices(given) == {"a": Rate(50.0), "b": Rate(1800.0), "c": Rate(1800.0)}
+    assert devices(given) == {"a": Rate(50.0), "b": Rate(1440.0), "c": Rate(1440.0)}
 
 
 def test_the_keys_beside_a_profile_override_it() -> None:

@@ -184,10 +184,7 @@ def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
     for other in (timeline_of(run, rows, steps), timeline_of(run, strange, steps)):
         assert sorted(map(str, other.slices)) == sorted(map(str, whole.slices))
         told = [each for each in other.instants if each.kind != "corrupt"]
-        assert (
-            told == whole.instants
-            and other.gap_columns().versions.tolist() == whole.gap_columns().versions.tolist()
-        )
+        assert told == whole.instants and other.gap_rows().tolist() == whole.gap_rows().tolist()
         assert other.versions == whole.versions
     assert {each.kind for each in whole.slices} >= {"training", "send", "slow", "kill", "lost"}
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from edgefl.config.file import dump, load
 from edgefl.errors import UserError
-from edgefl.results import compare, run_files
+from edgefl.results import compare, run_files, statistics
 from edgefl.results.figures import curves
 from edgefl.results.tables import table
 
@@ -142,12 +142,12 @@ def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Pat
 # ------------------------------------------------------------------ arithmetic
 def test_mean_and_sample_deviation_by_hand() -> None:
     """2, 4, 9: mean 5; squares 9 + 1 + 16 = 26; 26 / (3 - 1) = 13."""
-    assert compare.spread([2, 4, 9]) == compare.Spread(3, 3, 5.0, pytest.approx(13**0.5))
-    assert compare.spread([7]) == compare.Spread(1, 1, 7.0, None)
-    assert compare.spread([2, None, 4]) == compare.Spread(2, 3, None, None), (
+    assert statistics.spread([2, 4, 9]) == statistics.Spread(3, 3, 5.0, pytest.approx(13**0.5))
+    assert statistics.spread([7]) == statistics.Spread(1, 1, 7.0, None)
+    assert statistics.spread([2, None, 4]) == statistics.Spread(2, 3, None, None), (
         "no mean over fewer than all"
     )
-    assert compare.spread([None, None]) == compare.Spread(0, 2, None, None)
+    assert statistics.spread([None, None]) == statistics.Spread(0, 2, None, None)
 
 
 def test_the_table_shows_mean_deviation_and_who_never_got_there(tmp_path: Path) -> None:

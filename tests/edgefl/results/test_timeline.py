@@ -84,8 +84,8 @@ def test_slices_instants_and_counters_of_a_short_run():
     assert found.open_slices() == [Slice("a", "compute", "training", 4.5, None, 1)]
     assert found.instants == [Instant("a", "merge", 4.0, 0, 1)]
     assert found.versions == [(0.0, 0), (4.0, 1)]
-    gaps = found.gap_columns()
-    assert (gaps.t_s.tolist(), gaps.versions.tolist()) == ([4.0], [0])
+    gaps = found.gap_rows()
+    assert (gaps["t_s"].tolist(), gaps["versions"].tolist()) == ([4.0], [0])
     assert found.edges == ["a"] and found.emulated_s == 4.5
 
 
@@ -269,7 +269,7 @@ def test_a_discarded_update_is_in_no_model_and_has_no_staleness():
     published = event(5.0, "alarm_rang", [{"do": "publish", "version": 3}], version=2, name="x")
     found = timeline(story(arrived, published))
     assert found.instants == [Instant("a", "discard", 4.0, 0)]
-    assert not len(found.gap_columns().t_s) and found.version == 3
+    assert not len(found.gap_rows()) and found.version == 3
 
 
 def test_rows_without_the_beginning_of_the_run():

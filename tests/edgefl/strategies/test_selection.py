@@ -507,7 +507,7 @@ def test_a_selection_of_ones_own() -> None:
     assert made.choose(cast(Any, ["a", "b", "c"]), 2, stream) == ["b", "c"]
     with pytest.raises(UserError, match=r"candidats: unknown key \(nearest: 'candidates'\)"):
         find("my_selection.py:build", {"candidats": 3}, EXAMPLES)
-    with pytest.raises(UserError, match=r"expected an edgefl.api.Selector, found a list"):
+    with pytest.raises(UserError, match=r"expected an edgefl.api.Selector, found list"):
         find("builtins:list", {})
 
 

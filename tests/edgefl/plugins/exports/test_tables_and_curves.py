@@ -53,8 +53,8 @@ def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path) -> None:
     assert [each[0] for each in found["accuracy/test"]] == [each[0] for each in expected]
     for each, wanted in zip(found["accuracy/test"], expected):
         assert each == pytest.approx(wanted, abs=1e-6)
-    gaps = of_run(run).gap_columns()
-    assert [each[2] for each in found["staleness"]] == gaps.versions.tolist()
+    gaps = of_run(run).gap_rows()
+    assert [each[2] for each in found["staleness"]] == gaps["versions"].tolist()
     assert set(found) >= {"loss/test", "bytes/up", "bytes/down"}
     scored = [float(row["accuracy"]) for row in read_csv(run / "clients.csv")]
     worst = found["accuracy on edges/worst_tenth"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tomli_w
 
@@ -13,7 +14,7 @@ from edgefl.plugins.live.series import (
     Slices,
 )
 from edgefl.results.read import MISSING, Texts
-from edgefl.results.timeline import SLICE_TYPES, SliceColumns, packed
+from edgefl.results.timeline import SLICES
 
 MBIT = 1_000_000
 
@@ -74,10 +75,10 @@ def ended(begin_s: float, end_s: float, edge: int = 0, kind: str = "training") -
     return [edge, 0, kind, begin_s, end_s, 7, None]
 
 
-def columns(one: list[object]) -> SliceColumns:
+def columns(one: list[object]) -> np.ndarray:
     edge, lane, kind, begin_s, end_s, task, _ = one
     row = (edge, lane, TEXTS.number(str(kind)), begin_s, end_s, task, MISSING)
-    return SliceColumns(*packed([row], SLICE_TYPES))
+    return np.array([row], SLICES)
 
 
 def test_too_many_new_slices_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
