@@ -227,18 +227,6 @@ def test_impossible_windows_are_refused(closed: list[tuple[int, int]], words: st
         Windows(closed)
 
 
-@settings(deadline=None)
-@given(st.integers(0, 99), st.lists(st.integers(0, 10**11), min_size=1, max_size=20))
-def test_the_process_depends_on_its_seed_alone(seed: int, moments: list[int]) -> None:
-    one, other = (OnOff(np.random.default_rng(seed), 100 * MS, 20 * MS) for _ in range(2))
-    assert [one.segment(t) for t in moments] == list(
-        reversed([other.segment(t) for t in reversed(moments)])
-    )
-    for t in moments:
-        rate, until = one.segment(t)
-        assert t < until and one.segment(until - 1)[0] == rate != one.segment(until)[0]
-
-
 def test_the_process_has_the_means_it_was_given() -> None:
     process = OnOff(np.random.default_rng(3), 30 * MS, 10 * MS, rate_bit_s=8000)
     assert process.segment(0)[0] == 8000

@@ -188,47 +188,6 @@ CELL = wired(
 )
 
 
-def test_two_hosts_word_for_word() -> None:
-    assert words(commands.build(TWO, shapes(TWO))) == [
-        "ip netns add emulator-lab3-a",
-        "ip -n emulator-lab3-a link set dev lo up",
-        "ip netns add emulator-lab3-b",
-        "ip -n emulator-lab3-b link set dev lo up",
-        (
-            "ip link add name eth0 netns emulator-lab3-a type veth peer name eth0 netns"
-            " emulator-lab3-b"
-        ),
-        (
-            "ip -n emulator-lab3-a link set dev eth0 address 02:65:03:00:00:01 mtu 1500 txqueuelen"
-            " 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
-        ),
-        "tc -n emulator-lab3-a qdisc add dev eth0 root handle 1: htb default 1",
-        (
-            "tc -n emulator-lab3-a class add dev eth0 parent 1: classid 1:1 htb rate 2091161bit"
-            " ceil 2091161bit burst 1600 cburst 1600 quantum 1514"
-        ),
-        "tc -n emulator-lab3-a qdisc add dev eth0 parent 1:1 handle 10: pfifo limit 1000",
-        "ip -n emulator-lab3-a address add 198.18.3.1/32 dev eth0",
-        "ip -n emulator-lab3-a link set dev eth0 up",
-        (
-            "ip -n emulator-lab3-b link set dev eth0 address 02:65:03:00:00:02 mtu 1500 txqueuelen"
-            " 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
-        ),
-        "ip -n emulator-lab3-b address add 198.18.3.2/32 dev eth0",
-        "ip -n emulator-lab3-b link set dev eth0 up",
-        (
-            "ip -n emulator-lab3-a neighbour replace 198.18.3.2 lladdr 02:65:03:00:00:02 nud"
-            " permanent dev eth0"
-        ),
-        "ip -n emulator-lab3-a route replace 198.18.3.2/32 dev eth0 src 198.18.3.1",
-        (
-            "ip -n emulator-lab3-b neighbour replace 198.18.3.1 lladdr 02:65:03:00:00:01 nud"
-            " permanent dev eth0"
-        ),
-        "ip -n emulator-lab3-b route replace 198.18.3.1/32 dev eth0 src 198.18.3.2",
-    ]
-
-
 @pytest.mark.parametrize(
     ("way", "shaper", "delay", "expected"),
     [

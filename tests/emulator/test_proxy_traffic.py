@@ -17,7 +17,7 @@ from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.proxy.pacing import Junction, Lane, Server
 from emulator.proxy.record import BusyFile, ConnectionRecord
-from emulator.proxy.routes import ProxyWay, Route, address_text, parse_address, parse_map
+from emulator.proxy.routes import ProxyWay, Route, parse_address, parse_map
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import FOREVER
 
@@ -133,14 +133,6 @@ def test_backlogged_lanes_get_equal_shares(sizes: list[int]) -> None:
         assert (
             abs(served[0] - served[1]) <= 2 * 2000
         )  # the bound of start-time fair queueing: one largest chunk of each
-
-
-def test_addresses() -> None:
-    assert parse_address("127.0.0.1:9000", "listen") == ("127.0.0.1", 9000)
-    assert (
-        parse_address("[::1]:0", "listen") == ("::1", 0) and address_text(("::1", 0)) == "[::1]:0"
-    )
-    assert parse_map("localhost:1=[::1]:2") == (("localhost", 1), ("::1", 2))
 
 
 @pytest.mark.parametrize(

@@ -149,20 +149,6 @@ def test_long_run_values_of_any_channel(tdma: Tdma) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    ("numbers", "words"),
-    [
-        ((5, 6, 1, 1), "S 6: expected a whole number from 1 to 5"),
-        ((5, 0, 1, 1), "S 0"),
-        ((5, 1, 1, -1), "tau-comp -1"),
-        ((5, 1, 1, 1, 5), "delay 5"),
-    ],
-)
-def test_impossible_channels_are_refused(numbers: tuple[int, ...], words: str) -> None:
-    with pytest.raises(BadValue, match=words):
-        Tdma(*numbers)
-
-
 def test_a_delay_that_leaves_nobody_to_send_is_said_so() -> None:
     with pytest.raises(BadValue, match="delay 3: in round 3 fewer than S = 2 devices"):
         rounds(Tdma(7, 2, 1, 1, 3), 5)

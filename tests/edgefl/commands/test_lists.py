@@ -15,9 +15,7 @@ from typer import Typer
 from typer.testing import CliRunner
 
 from edgefl import cli, exit_status
-from edgefl.cli import (
-    app,
-)
+from edgefl.cli import app
 from edgefl.clocks.wall.edge.membership import Membership
 from edgefl.commands import lists, new, options, run
 from edgefl.commands.new import NewKind

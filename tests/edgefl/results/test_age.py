@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from builders import small_run
 from coming_and_going import sections
-from recorded import EVENTS, LINKS, record
+from recorded import EVENTS, record
 
 from edgefl.cli import main
 from edgefl.errors import UserError
@@ -392,42 +392,6 @@ BY_HAND = {  # of tests/support/recorded.py, over 8 s
 def test_the_numbers_by_hand(tmp_path: Path) -> None:
     found = age.numbers(RunFiles(record(tmp_path / "slow")).ages)
     assert {name: found[name] for name in BY_HAND} == pytest.approx(BY_HAND)
-
-
-def with_fresh(version: int, until_s: float = 0.0) -> list[dict[str, Any]]:
-    """The rows of a run in which b asks at 4.5 s and is sent this version; it arrives at 5.5 s."""
-    asks = {"event": "fresh_requested", "version": 1, "edge": "b", "task": 1, "base_version": 0}
-    asks |= {"t": 4.5, "step": 1, "until_ns": round(until_s * NS)}
-    sent = {"do": "send_fresh", "edge": "b", "task": 1, "version": version}
-    return sorted([*EVENTS, asks | {"decisions": [sent]}], key=lambda row: row["t"])
-
-
-@pytest.mark.parametrize(
-    ("version", "until_s", "begin_s", "newest"),
-    [
-        (1, 0.0, 5.5, (3.0, 0.0)),  # it waits: of 4 s
-        (1, 5.6, 5.5, (3.0, 0.0)),  # in time
-        (1, 5.5, None, (7.0, 1.0)),  # too late
-        (2, 0.0, 5.5, (2.5, 0.0)),  # sent before its publication at 7 s: of 4.5 s
-    ],
-)
-def test_a_fresher_model_by_hand(
-    version: int,
-    until_s: float,
-    begin_s: float | None,
-    newest: tuple[float, float],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("recorded.LINKS", [*LINKS, ("b", "down", "fresh", 9, 4.5, 5.5)])
-    ages = RunFiles(record(tmp_path / "run", events=with_fresh(version, until_s))).ages
-    of_b = ages.held.where(ages.held.edge == ages.texts.number("b"))
-    begins = [1.0, 7.0] if begin_s is None else [1.0, begin_s, 7.0]
-    assert of_b.begin_s.tolist() == begins
-    assert of_b.version.tolist()[-1] == (0 if begin_s is None else version)
-    seconds, versions = ages.of_updates(fresh=True)
-    assert (seconds[1], versions[1]) == newest
-    assert ages.of_updates()[0].tolist() == [4.0, 7.0, 4.0]  # their bases stay
 
 
 def test_rows_without_their_beginning_have_no_age_before_a_known_model(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from edgefl.plugins.html_report import document as of_report
 from edgefl.plugins.html_report.document import document
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import compare, tables
-from edgefl.results.compare import Question
 from edgefl.results.run_files import RunFiles
 
 CONFIG = """
@@ -241,13 +240,3 @@ def test_texts_of_others_are_no_html(folder: Path) -> None:
     assert shown.wrong == [] and "script" not in shown.tags and "b" not in shown.tags[:20]
     assert all(address.startswith(("data:", "#")) for address in shown.addresses)
     assert shown.text.count("<script>alert(1)</script>") >= 4, "they are shown as they are"
-
-
-@UNDRAWN
-def test_a_baseline_and_what_differs(folder: Path) -> None:
-    config = folder / "fedavg" / "config.toml"
-    config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
-    shown = HtmlPage(document([folder], Question("fedasync")))
-    assert any("vs fedasync" in heading for rows in shown.tables for heading in rows[0])
-    assert table(shown, "key")[1:] == [["fedavg", "links.up_mbit_s", "0.5", "0.01", "all"]]
-    assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids

@@ -10,9 +10,7 @@ import tomli_w
 
 from edgefl.plugins.live import series as module
 from edgefl.plugins.live.feeds import capacity_of
-from edgefl.plugins.live.series import (
-    Slices,
-)
+from edgefl.plugins.live.series import Slices
 from edgefl.results.read import MISSING, Texts
 from edgefl.results.timeline import SLICES
 
