@@ -25,10 +25,12 @@ from edgefl.results.statistics import (
     Method,
     PairedEffect,
     Reached,
+    Spread,
     difference,
     holm,
     interval,
     speed_up,
+    spread,
 )
 from edgefl.results.summary import AXES, DIVERGED, FAILED, INTERRUPTED, STRAINED, UNFINISHED, Axis
 
@@ -220,35 +222,6 @@ def worst_mark(rows: Sequence[Row]) -> str:
     marks = {row.mark for row in rows}
     worse = (FAILED, DIVERGED, UNFINISHED, INTERRUPTED, STRAINED)
     return next((bad for bad in worse if bad in marks), rows[0].mark)
-
-
-# ---------------------------------------------------------------------- spread over seeds
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The spread of a quantity that ``n`` of ``of`` runs have.
-
-    ``mean`` is None unless all have it (survivorship bias). ``deviation`` is
-    sqrt(sum (x - mean)^2 / (n - 1)), None for a single run.
-    """
-
-    n: int
-    of: int
-    mean: float | None
-    deviation: float | None
-
-
-def spread(values: Sequence[float | None]) -> Spread:
-    """Return the spread of ``values``; None stands for a run without the number.
-
-    For example, a run that never reaches the target has no time to it.
-    """
-    known = [value for value in values if value is not None]
-    n = len(known)
-    if not known or n < len(values):
-        return Spread(n, len(values), None, None)
-    mean = math.fsum(known) / n
-    squares = math.fsum((value - mean) ** 2 for value in known)
-    return Spread(n, n, mean, math.sqrt(squares / (n - 1)) if n > 1 else None)
 
 
 def spread_of(rows: Sequence[Row], quantity: str) -> Spread:

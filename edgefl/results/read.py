@@ -28,7 +28,7 @@ import numpy as np
 import orjson
 
 from edgefl.errors import UserError, undamaged
-from edgefl.record.rows import renamed, renamed_keys
+from edgefl.record.files import renamed, renamed_keys
 from edgefl.record.tables import PACKED, parts, unpacked
 
 AT_ONCE = 1 << 22  # bytes of a file that are read at a time
@@ -261,6 +261,19 @@ def spread(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """All places from each start on, as many as its length: [3, 9], [2, 1] -> [3, 4, 9]."""
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+
+
+def as_rows(kind: np.dtype, *columns: Any) -> np.ndarray:
+    """Return columns, the first of which is an array, as rows of this type with fields."""
+    rows = np.empty(len(columns[0]), kind)
+    for name, column in zip(kind.names or (), columns, strict=True):
+        rows[name] = column
+    return rows
+
+
+def tuples(rows: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with fields as tuples; column by column, which is faster than ``tolist``."""
+    return zip(*(rows[name].tolist() for name in rows.dtype.names or ()))
 
 
 @contextmanager

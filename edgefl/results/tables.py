@@ -27,7 +27,6 @@ from edgefl.results.compare import (
     SeedEstimate,
     common_score,
     schemes,
-    spread,
     spread_of,
     worst_mark,
 )
@@ -42,6 +41,7 @@ from edgefl.results.statistics import (
     PairedEffect,
     pairs_needed,
     smallest_p,
+    spread,
 )
 from edgefl.results.summary import (
     DIVERGED,

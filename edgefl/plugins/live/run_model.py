@@ -29,7 +29,7 @@ from edgefl.results.differences import in_short
 from edgefl.results.families.dissemination import DEVICE, RequestsSoFar
 from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
-from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number
+from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number, tuples
 from edgefl.results.run_files import SEED
 from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, LIMITS, interruption, verdict
 from edgefl.results.timeline import LANES, Timeline
@@ -576,19 +576,18 @@ class RunModel:
     def _drain(self) -> None:
         """Take over what the timeline has found, so that it does not grow."""
         slices, instants, gaps, versions = self.timeline.drain()
-        self.slices.extend(slices._replace(edge=self._placed(slices.edge)))
-        places, kinds = self._placed(instants.edge), self.texts.all
-        latest = slice(-self.marks.most, None)
-        columns = instants.kind, instants.t_s, places, instants.version
+        for rows in (slices, instants, gaps):
+            rows["edge"] = self._placed(rows["edge"])
+        self.slices.extend(slices)
+        kinds, latest = self.texts.all, slice(-self.marks.most, None)
         marks = [
             [kinds[kind], t_s, place, _version(version)]
-            for kind, t_s, place, version in zip(*(each[latest].tolist() for each in columns))
+            for place, kind, t_s, _, version in tuples(instants[latest])
         ]
-        self.marks.extend(marks, dropped=len(places) - len(marks))
+        self.marks.extend(marks, dropped=len(instants) - len(marks))
         marks = [["publish", t_s, -1, _version(version)] for t_s, version in versions[latest]]
         self.marks.extend(marks, dropped=len(versions) - len(marks))
-        of_gaps = gaps.t_s, self._placed(gaps.edge), gaps.versions
-        self.gaps.extend([*map(list, zip(*(each.tolist() for each in of_gaps)))])
+        self.gaps.extend(map(list, tuples(gaps)))
         for edge, status in self.progress.edges.items():
             state = (status.state, status.task, status.since_s)
             if edge not in self._states or self._states[edge][0] != state:

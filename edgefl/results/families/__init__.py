@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.record.files import EXPERIMENT
-from edgefl.results.compare import spread
 from edgefl.results.figures.base import LEFT, Plot, left, open_runs
 from edgefl.results.run_files import write_table
+from edgefl.results.statistics import spread
 
 if TYPE_CHECKING:
     from rich.table import Table
