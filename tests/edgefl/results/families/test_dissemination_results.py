@@ -298,7 +298,7 @@ def shown(renderable: Any) -> str:
     return capture.get()
 
 
-def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> None:
+def test_the_table_shows_strategies_that_asked_and_no_others(tmp_path: Path) -> None:
     run_directory(tmp_path / "fedasmu", EVENTS)
     run_directory(tmp_path / "fedasync", EVENTS[:2])
     costs = dissemination.FAMILY.rows([tmp_path])

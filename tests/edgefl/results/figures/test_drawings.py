@@ -33,7 +33,7 @@ GREY = np.array([0.2126, 0.7152, 0.0722])  # of linear RGB, IEC 61966-2-1
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An experiment with two schemes: "fast", with two seeds, and "slow"."""
+    """An experiment with two strategies: "fast", with two seeds, and "slow"."""
     record(tmp_path / "fast" / "seed1", 1)
     record(tmp_path / "fast" / "seed2", 2, slower=1.5)
     record(tmp_path / "slow", slower=2.0)
@@ -66,7 +66,7 @@ def test_bars_have_the_mean_and_a_dot_for_each_seed(folder: Path) -> None:
     assert [text.get_text() for text in axes.get_xticklabels()] == ["fast", "slow"]
 
 
-def test_a_scheme_whose_seeds_do_not_all_reach_the_target_has_no_bar(tmp_path: Path) -> None:
+def test_a_strategy_whose_seeds_do_not_all_reach_the_target_has_no_bar(tmp_path: Path) -> None:
     record(tmp_path / "x" / "seed1", 1)
     record(tmp_path / "x" / "seed2", 2, metrics=METRICS[:2])
     (axes,) = of_runs("time-to-target", tmp_path).axes
@@ -176,7 +176,7 @@ def test_what_edges_do_differs_in_grey() -> None:
     assert min(gaps) > 12
 
 
-def test_schemes_differ_without_their_colours() -> None:
+def test_strategies_differ_without_their_colours() -> None:
     lines = [(base.marked(place)["marker"], base.look(place)["linestyle"]) for place in range(14)]
     bars = [base.filled(place)["hatch"] for place in range(7)]
     assert len(set(lines)) == 14 and len(set(bars)) == 7
@@ -186,13 +186,13 @@ def test_schemes_differ_without_their_colours() -> None:
 def test_limits_scales_title_and_labels(folder: Path) -> None:
     style = {"x": "emulated_s", "xlim": (1.0, 20.0), "ylim": (0.05, None), "log": "y"}
     names = {"slow": "Slow and steady", "x": "Time", "y": "Share"}
-    figure = of_runs("accuracy", folder, **style, title="Two schemes", labels=names)
+    figure = of_runs("accuracy", folder, **style, title="Two strategies", labels=names)
     (axes,) = figure.axes
     assert axes.get_xlim() == (1.0, 20.0) and axes.get_ylim()[0] == 0.05
     assert (axes.get_yscale(), axes.get_xscale()) == ("log", "linear")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Time", "Share")
     (legend,) = figure.legends
-    assert legend.get_title().get_text() == "Two schemes"
+    assert legend.get_title().get_text() == "Two strategies"
     assert "Slow and steady" in [text.get_text() for text in legend.get_texts()]
 
 
@@ -209,11 +209,11 @@ def test_logarithmic_bars_begin_a_decade_below(folder: Path) -> None:
     assert axes.get_ylim()[1] > 14.0 and axes.get_xlim() == pytest.approx((-0.55, 1.55))
 
 
-def test_a_timeline_of_many_schemes_says_how_many_it_shows() -> None:
+def test_a_timeline_of_many_strategies_says_how_many_it_shows() -> None:
     rows = [(f"s{n}", "a", "compute", "training", 0.0, 1.0, 0, None) for n in range(8)]
     figure = of_rows("timeline", timeline.COLUMNS, rows)
     assert len(figure.axes) == base.MOST_PANELS == 6
-    assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 schemes)"
+    assert figure.axes[-1].get_xlabel() == "Emulated time (s) (the first 6 of 8 strategies)"
 
 
 @pytest.mark.slow
@@ -294,22 +294,22 @@ def curves(sizes: dict[str, float], seeds: int = 1, target: float | None = None)
     return of_rows("accuracy", columns, rows)
 
 
-def controls(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
-    return of_rows("controls", dissemination.CONTROLS, _of_panels(schemes))
+def controls(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
+    return of_rows("controls", dissemination.CONTROLS, _of_panels(strategies))
 
 
-def distilled(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
-    return of_rows("distillation", distillation.COLUMNS, _of_panels(schemes))
+def distilled(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
+    return of_rows("distillation", distillation.COLUMNS, _of_panels(strategies))
 
 
-def runtimes(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
-    return of_rows("runtimes", by_label.COLUMNS, _of_panels(schemes))
+def runtimes(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
+    return of_rows("runtimes", by_label.COLUMNS, _of_panels(strategies))
 
 
-def _of_panels(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> list[Any]:
+def _of_panels(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> list[Any]:
     return [
-        (scheme, panel, *point)
-        for scheme, panels in schemes.items()
+        (strategy, panel, *point)
+        for strategy, panels in strategies.items()
         for panel, points in panels.items()
         for point in points
     ]
@@ -327,20 +327,22 @@ def test_a_point_at_no_bytes_is_not_drawn_on_a_logarithmic_axis(seeds: int) -> N
     assert len(bands) == (2 if seeds > 1 else 0) and all(least > 0 for least in bands)
 
 
-def staleness(schemes: list[str]) -> Figure:
-    rows = [(scheme, at, 0, at) for scheme in schemes for at in (0, 1)]
+def staleness(strategies: list[str]) -> Figure:
+    rows = [(strategy, at, 0, at) for strategy in strategies for at in (0, 1)]
     return of_rows("slot-staleness", slots.STALENESS, rows)
 
 
 FIGURES: dict[str, Callable[[list[str]], Figure]] = {
-    "accuracy": lambda schemes: curves(dict.fromkeys(schemes, 1e6), target=0.8),
-    "controls": lambda schemes: controls(
-        {scheme: dict.fromkeys(dissemination.PANELS, POINTS) for scheme in schemes}
+    "accuracy": lambda strategies: curves(dict.fromkeys(strategies, 1e6), target=0.8),
+    "controls": lambda strategies: controls(
+        {strategy: dict.fromkeys(dissemination.PANELS, POINTS) for strategy in strategies}
     ),
-    "distillation": lambda schemes: distilled(
-        {scheme: dict.fromkeys(distillation.PANELS, POINTS) for scheme in schemes}
+    "distillation": lambda strategies: distilled(
+        {strategy: dict.fromkeys(distillation.PANELS, POINTS) for strategy in strategies}
     ),
-    "runtimes": lambda schemes: runtimes({scheme: {"long": POINTS} for scheme in schemes}),
+    "runtimes": lambda strategies: runtimes(
+        {strategy: {"long": POINTS} for strategy in strategies}
+    ),
     "staleness": staleness,
 }
 
@@ -367,9 +369,9 @@ def test_a_legend_is_whole(kind: str, name: str) -> None:
     ("draw", "panels"),
     [(controls, dissemination.PANELS), (distilled, distillation.PANELS), (runtimes, ("long",))],
 )
-def test_no_two_of_fourteen_schemes_look_alike(draw: Any, panels: Sequence[str]) -> None:
-    """There are seven colours, but configs with nine and with fourteen such schemes."""
-    figure = draw({f"scheme {number}": dict.fromkeys(panels, POINTS) for number in range(14)})
+def test_no_two_of_fourteen_strategies_look_alike(draw: Any, panels: Sequence[str]) -> None:
+    """There are seven colours, but configs with nine and with fourteen such strategies."""
+    figure = draw({f"strategy {number}": dict.fromkeys(panels, POINTS) for number in range(14)})
     lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     looks = {
         (line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markerfacecolor())
