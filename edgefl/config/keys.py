@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from edgefl.config.errors import table_of
 from edgefl.config.experiment import Experiment
+from edgefl.config.section import table_of
 from edgefl.errors import nearest
 
 # ending of a key -> its unit

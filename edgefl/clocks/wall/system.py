@@ -22,7 +22,7 @@ import zmq
 
 from edgefl.clocks.wall.connections import Watch
 from edgefl.clocks.wall.keys import EdgeKeys, ServerKeys
-from edgefl.clocks.wall.wire import Dealer, Router
+from edgefl.clocks.wall.wire import Dealer, Poller, Router
 from edgefl.disk import Disk, OwnDisk
 from emulator.units import NS_PER_S
 
@@ -183,6 +183,9 @@ class System:
 
     def dealer(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> Dealer:
         return Dealer(context, keys, address)
+
+    def poller(self, mailbox: Mailbox) -> Poller:
+        return Poller(mailbox.fd)
 
     def watch(
         self,

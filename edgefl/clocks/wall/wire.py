@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import selectors
 import socket as sockets
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -71,7 +72,7 @@ class Wire:
         self.socket.heartbeat_timeout = self.socket.heartbeat_ttl = round(1000 * SILENCE_S)
         for option, value in (KEEPALIVE | {zmq.TCP_KEEPALIVE_CNT: KEEPALIVE_TRIES}).items():
             self.socket.setsockopt(option, value)
-        self._fd = self.socket.getsockopt(zmq.FD)
+        self.fd: int = cast(int, self.socket.getsockopt(zmq.FD))
         # past a layer of pyzmq that looks at each call for options which are not used here
         self._send_frame = zmq.backend.Socket.send.__get__(self.socket)
         self._quiet = False  # the last wait ended without a message
@@ -87,8 +88,8 @@ class Wire:
         ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait.
         """
         waits = not self.readable
-        found = select.select([self._fd, other_fd], [], [], timeout_s if waits else 0)[0]
-        self._quiet = waits and self._fd not in found
+        found = select.select([self.fd, other_fd], [], [], timeout_s if waits else 0)[0]
+        self._quiet = waits and self.fd not in found
         return other_fd in found
 
     def _nothing(self) -> bool:
@@ -262,7 +263,9 @@ class Dealer(Wire):
         self.hung_up = 0
         self._refusal: str | None = None
         self._accepted = self._cut_off = False
-        self._monitor = self.socket.get_monitor_socket(sum(TURNED_AWAY) + sum(ENDS))
+        self._monitor: zmq.Socket | None = self.socket.get_monitor_socket(
+            sum(TURNED_AWAY) + sum(ENDS)
+        )
         if keys is not None:
             secure_edge(self.socket, keys)
         where = split_tcp(address)
@@ -291,7 +294,7 @@ class Dealer(Wire):
         return self._cut_off
 
     def _look(self) -> None:
-        while self._refusal is None and self._monitor.poll(0):
+        while self._monitor is not None and self._refusal is None and self._monitor.poll(0):
             event = recv_monitor_message(self._monitor)["event"]
             self.hung_up += event == HUNG_UP
             self._cut_off |= event == zmq.EVENT_DISCONNECTED and self._accepted
@@ -301,9 +304,18 @@ class Dealer(Wire):
             else:
                 self._refusal = TURNED_AWAY.get(event)
 
+    def joined(self) -> None:
+        """The session has joined. What happens to its connection is not watched any more.
+
+        Without this, thousands of edges in one process would need three sockets each.
+        """
+        if self._monitor is not None:
+            self.socket.disable_monitor()
+            self._monitor.close(linger=0)  # otherwise the context would wait for it
+            self._monitor = None
+
     def close(self, linger_ms: int = 0) -> None:
-        self.socket.disable_monitor()
-        self._monitor.close(linger=0)  # otherwise the context would wait for it
+        self.joined()
         super().close(linger_ms)
 
     def send(self, header: bytes, body: Any = None) -> bool:
@@ -319,9 +331,55 @@ class Dealer(Wire):
 
     def receive(self) -> Iterator[list[zmq.Frame]]:
         """Yield all waiting messages."""
-        if self._nothing():
-            return
-        while (parts := self._parts()) is not None:
-            yield parts
-            if not self.readable:  # an exception for it costs more than this look
-                return
+        while self.readable:  # an exception for it costs more than this look
+            if (parts := self._parts()) is not None:
+                yield parts
+
+
+class Poller:
+    """Waits for many dealers, and for a mailbox with the descriptor ``other_fd``.
+
+    ZeroMQ's descriptors are edge-triggered: after each use of a dealer, EVENTS must be read before
+    the next wait. So ``used`` must be called.
+    """
+
+    def __init__(self, other_fd: int) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(other_fd, selectors.EVENT_READ)
+        self._of: dict[Dealer, Any] = {}
+        self._used: set[Dealer] = set()
+
+    def add(self, dealer: Dealer, of: Any) -> None:
+        """Wait for this dealer, too; ``wait`` returns ``of`` for it."""
+        self._of[dealer] = of
+        self._selector.register(dealer.fd, selectors.EVENT_READ, dealer)
+        self._used.add(dealer)
+
+    def remove(self, dealer: Dealer) -> None:
+        """Do not wait for this dealer any more. Call it before its ``close``."""
+        if self._of.pop(dealer, None) is not None:
+            self._selector.unregister(dealer.fd)
+            self._used.discard(dealer)
+
+    def used(self, dealer: Dealer) -> None:
+        """The dealer has received or sent."""
+        if dealer in self._of:
+            self._used.add(dealer)
+
+    def wait(self, timeout_s: float) -> tuple[bool, list[Any]]:
+        """Wait for a message, an item in the mailbox, or the timeout.
+
+        Returns whether the mailbox may have an item, and for which dealers there may be a message.
+        """
+        ready = {dealer: self._of[dealer] for dealer in self._used if dealer.readable}
+        self._used.clear()
+        woken = False
+        for key, _ in self._selector.select(0 if ready else max(timeout_s, 0)):
+            if key.data is None:
+                woken = True
+            else:
+                ready[key.data] = self._of[key.data]
+        return woken, list(ready.values())
+
+    def close(self) -> None:
+        self._selector.close()

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.errors import UserError, nearest, needs, own_place
-from edgefl.plugins.flower.app_folder import AppFolder, Setting
+from edgefl.plugins.flower.task_kind import AppFolder, Setting
 from edgefl.vectors import Layout, LayoutEntry, aligned
 from edgefl_testbed import install_command
 

@@ -75,14 +75,13 @@ class KillEdges(Message, frozen=True):
 
 
 class AgentReady(Message, frozen=True):
-    """The agent has loaded what edges need. ``forks``: its edges share that memory.
+    """The agent has loaded what edges need.
 
     ``running``: edges that run already, after a reconnection.
     """
 
     pid: int
     version: str
-    forks: bool
     running: tuple[str, ...]
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.clocks.setup.network import DIRECTIONS, Builder, usual_bit_s
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, parts
 from edgefl.config.file import FACTS
-from edgefl.config.groups import parts
 from edgefl.config.links import Links
 from edgefl.errors import UserError
 from edgefl.plugins.live.run_model import RunFacts, RunModel, Seen, metric_points

@@ -12,9 +12,8 @@ from typing import Any
 
 import tomli_w
 
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, Part, parts
 from edgefl.config.file import FACTS, load
-from edgefl.config.groups import Part, parts
 from edgefl.errors import UserError, undamaged
 from edgefl.plugins.profile.edge_profile import (
     LEAST_PINGS,

@@ -15,7 +15,7 @@ from edgefl.config.experiment import Evaluation
 from edgefl.config.scores import SCORES
 from edgefl.errors import UserError
 from edgefl.plugins.live.run_model import RunFacts
-from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
+from edgefl.plugins.sweep.choice import METRICS_BY_NAME
 from edgefl.results import run_files
 from edgefl.results.compare import Question, answer, load, load_run, write_csv
 from edgefl.results.figures import gallery

@@ -52,8 +52,7 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import end_soon, keep_freed_memory, room_for_edges
 from edgefl.clocks.room import WaitForRoom
-from edgefl.clocks.setup.devices import emulated_devices
-from edgefl.clocks.setup.network import DIRECTIONS, latencies, network
+from edgefl.clocks.setup.network import DIRECTIONS, emulated_devices, latencies, network
 from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, writable

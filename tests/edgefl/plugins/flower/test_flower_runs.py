@@ -19,7 +19,6 @@ from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.plugins.flower import flower_app
-from edgefl.plugins.flower.app_folder import app_folder
 from edgefl.plugins.flower.flower_app import (
     FlowerApp,
     first_round,
@@ -30,6 +29,7 @@ from edgefl.plugins.flower.flower_app import (
     unpacked,
 )
 from edgefl.plugins.flower.flower_learning import FlowerLearning, seeded
+from edgefl.plugins.flower.task_kind import app_folder
 from edgefl.streams import Streams
 
 pytestmark = NEEDS_FLOWER

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edgefl.plugins.launch.connections.connection import HostError
-from edgefl.plugins.launch.connections.opening import open_netns
+from edgefl.plugins.launch.connections import HostError, open_netns
 from edgefl.plugins.launch.inventory import Host
 from emulator import BadValue, Lab
 
