@@ -19,9 +19,9 @@ from edgefl.plugins.launch.agent_messages import (
     HostLine,
     to_line,
 )
-from edgefl.plugins.launch.connections import asker
 from edgefl.plugins.launch.host_session import MOST_UNREAD, HostsThread
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
+from edgefl.plugins.launch.opening import asker
 
 pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
