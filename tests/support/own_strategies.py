@@ -5,7 +5,6 @@ For example ``../support/own_strategies.py:Fresher`` from tests/examples.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -329,21 +328,6 @@ class Control(FedAvg):
     """FedAvg that expects a control variate as long as the model: wrong if it has buffers."""
 
     rule = SendsControl
-
-
-class Hangs(LocalRule):
-    def begin(self, run: Any) -> None:
-        self.task = run.task.number
-
-    def adjust(self, run: Any, gradient: Any) -> None:
-        if self.task == 2:
-            time.sleep(4.0)
-
-
-class Hanging(FedAvg):
-    """FedAvg whose third task hangs in training."""
-
-    rule = Hangs
 
 
 class Broken(FedAvg):

@@ -335,29 +335,6 @@ def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> N
     assert devices(given, CLASSED) == made != devices(given, dict.fromkeys(CLASSED, 100))
 
 
-def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:
-    """With shards, an edge on another machine knows only the size of its own data.
-
-    It must still compute the same class as the launcher.
-    """
-    given = experiment(edges={"count": 10}, devices={"spread": "classes"}, data={"source": "shard"})
-    whole = devices(given, CLASSED)
-    assert all(devices(given, {edge: size})[edge] == whole[edge] for edge, size in CLASSED.items())
-
-
-def test_groups_draw_for_themselves() -> None:
-    spread = {"slowest_ratio": 9.0}
-    one = devices(
-        experiment(
-            edges={"count": 8},
-            groups=[{"name": "x", "count": 4}, {"name": "y", "count": 4}],
-            devices=spread,
-        )
-    )
-    rates = [device.samples_per_s for device in one.values() if isinstance(device, Rate)]
-    assert sorted(rates[:4]) == sorted(rates[4:]) and rates[:4] != rates[4:]
-
-
 # ------------------------------------------------------------------ files and wires
 
 

@@ -79,15 +79,6 @@ def test_numbers_and_texts_of_a_column() -> None:
     assert found.texts_of("a").tolist() == [*[MISSING] * 4, found.texts.number("x"), MISSING]
 
 
-def test_lists_of_some_rows() -> None:
-    found = Columns(Texts())
-    found.add([{"a": [1, 2]}, {"a": []}, {"a": [3]}, {"b": 0}])
-    lengths, items = found.lists("a", np.array([2, 0]))
-    assert lengths.tolist() == [1, 2] and items.tolist() == [3, 1, 2]
-    with pytest.raises(KeyError, match="a"):
-        found.lists("a", np.array([3]))
-
-
 # ---------------------------------------------------------------------- events.jsonl
 def test_events_and_their_decisions(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
@@ -166,17 +157,6 @@ def test_a_table_of_any_fields_has_the_values_of_its_rows(tmp_path: Path, seed: 
     for name in ("bytes", "finished_s"):
         np.testing.assert_array_equal(found[name], expected[name])
     assert found.texts.all == expected.texts.all
-
-
-def test_a_growing_table(tmp_path: Path) -> None:
-    path = tmp_path / "links.csv"
-    reader = TableTail(path)
-    assert reader.read_columns().count == 0
-    path.write_text("edge,bytes\na,1\nb,")
-    assert reader.read_columns()["bytes"].tolist() == [1]
-    with path.open("a") as file:
-        file.write("2\n")
-    assert reader.read_columns()["bytes"].tolist() == [2] and reader.read_columns().count == 0
 
 
 # ---------------------------------------------------------------------- many rows at once

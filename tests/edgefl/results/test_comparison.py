@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import shutil
-import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +9,6 @@ import pytest
 from compared_runs import evaluated_run
 
 from edgefl.errors import UserError
-from edgefl.results import compare, typed_tables
 from edgefl.results.compare import Comparison, Question, answer
 from edgefl.results.tables import grid, latex, markdown
 
@@ -152,23 +147,6 @@ def test_tests_that_cannot_be_significant_say_so(tmp_path: Path) -> None:
     assert told not in grid(ask(tmp_path, target=0.5)).notes
 
 
-def test_two_single_runs_are_a_pair_whatever_their_seeds(tmp_path: Path) -> None:
-    paths = [
-        evaluated_run(tmp_path / "a", 1, SLOW),
-        evaluated_run(tmp_path / "b", 7, FAST, config={"links": {"up_mbit_s": 2.0}}),
-    ]
-    found = ask(*paths, baseline="a")
-    assert found.schemes[1].speed_up is not None
-    assert (found.schemes[1].speed_up.size, found.schemes[1].speed_up.test) == (
-        pytest.approx(2),
-        replace(found.schemes[1].speed_up.test, p=None),
-    )
-    assert grid(found).notes == (
-        "* b differs: links.up_mbit_s = 2 instead of 10, seeds = [7] instead of [1]",
-    )
-    assert cells(found, "name") == ["a", "b *"]
-
-
 def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     evaluated_run(folder / "killed" / "seed1", 1, FAST[:4], killed=True)
     found = ask(folder, baseline="fedavg")
@@ -210,12 +188,6 @@ def test_unknown_names(folder: Path, question: dict[str, Any], line: str) -> Non
     with pytest.raises(UserError) as caught:
         ask(folder, **question)
     assert str(caught.value) == line
-
-
-def test_an_unknown_column(folder: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        grid(ask(folder), ["speedup"])
-    assert str(caught.value) == "--columns speedup: there is no such column (nearest: 'speed_up')"
 
 
 def test_a_baseline_may_be_the_end_of_a_name(tmp_path: Path) -> None:
@@ -269,22 +241,6 @@ def test_markdown(folder: Path) -> None:
     ]
 
 
-def test_markdown_is_a_table_to_a_parser(folder: Path) -> None:
-    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
-    evaluated_run(folder / "we|rd_<b>", 1, SLOW)
-    chosen = grid(ask(folder, baseline="fedavg"))
-    tokens = parser.parse(markdown(chosen))
-    rows = [token for token in tokens if token.type == "tr_open"]
-    cells = [
-        tokens[place + 1].children[0].content
-        for place, token in enumerate(tokens)
-        if token.type == "td_open"
-    ]
-    assert len(rows) == 1 + len(chosen.rows)
-    shown = ["".join(row.split()) for row in cells]
-    assert shown == ["".join(cell.split()) for row in chosen.rows for cell in row]
-
-
 def test_latex(folder: Path) -> None:
     evaluated_run(
         folder / "a_b", 1, SLOW, fidelity={"verdict": "strained", "reasons": ["5 % late"]}
@@ -302,64 +258,6 @@ def test_latex(folder: Path) -> None:
         r"fedbuff & {[0.900, 0.900]} & -- & -- \\",
     ]
     assert r"\noindent ${}^{\dagger}$ a\_b: strained: 5 \% late\par" in text.splitlines()
-
-
-DOCUMENT = r"""\documentclass{article}\usepackage{booktabs}\begin{document}
-%s\end{document}"""
-
-
-@pytest.mark.processes
-def test_latex_compiles(folder: Path) -> None:
-    for program, file in (("pdflatex", "article.cls"), ("kpsewhich", "booktabs.sty")):
-        if shutil.which(program) is None or subprocess.run(["kpsewhich", file]).returncode != 0:
-            pytest.skip(f"no {program} or {file}: see Debian's texlive-latex-recommended")
-    late = {"verdict": "strained", "reasons": ["5 % of <all> transfers ~ late_by #3 & $7 {\\x}^2"]}
-    evaluated_run(folder / "a_b" / "seed1", 1, SLOW, fidelity=late)
-    text = latex(grid(ask(folder, baseline="fedavg")), 'edgefl compare "a_b" %\n\\bad')
-    (folder / "table.tex").write_text(DOCUMENT % text)
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-1500:]
-    assert (folder / "table.pdf").stat().st_size > 1000
-
-
-def test_a_row_per_scheme_or_run(folder: Path) -> None:
-    found = ask(folder, baseline="fedavg", x="bytes")
-    schemes = compare.of_schemes(found)
-    compare.write_records(schemes, folder / "schemes.csv")
-    (first, second) = csv.DictReader((folder / "schemes.csv").read_text().splitlines())
-    assert (first["name"], first["runs"], first["gain"]) == ("fedavg", "3", "")
-    assert float(second["gain"]) == pytest.approx(0.1)
-    assert float(second["to_target_mean"]) == 6000 and second["x"] == "bytes"
-    assert float(second["speed_up"]) == pytest.approx(2) and second["speed_up_pairs"] == "3"
-    assert {f"{each}_mean" for each in compare.QUANTITIES if "joules" not in each} <= set(second)
-    assert not any("joules" in key for key in second), "no run has joules"
-    runs = compare.of_runs(found)
-    assert [(each["name"], each["seed"], each["to_target"]) for each in runs] == [
-        (name, seed, x) for name, x in (("fedavg", 12_000), ("fedbuff", 6000)) for seed in (1, 2, 3)
-    ]
-
-
-def test_parquet_has_the_numbers(folder: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    found = compare.of_schemes(ask(folder, baseline="fedavg"))
-    typed_tables.write_parquet(typed_tables.of_records(found), folder / "x.parquet")
-    assert parquet.read_table(folder / "x.parquet").to_pylist() == found
-    types = parquet.read_schema(folder / "x.parquet")
-    assert str(types.field("stability_mean").type) == "double", "although no run has it"
-
-
-def test_joules_have_columns_if_a_run_has_them(folder: Path) -> None:
-    spent = {"kind": "modelled", "joules": 40.0, "joules_to_target": 20.0, "by_edge": {}}
-    evaluated_run(folder / "powered" / "seed1", 1, SLOW, energy=spent)
-    found = ask(folder)
-    assert cells(found, "joules") == ["-", "-", "40.0"]
-    assert compare.of_runs(found)[-1]["joules_to_target"] == 20.0
-    assert "joules" in grid(found).columns and grid(found).notes[-1] == "energy is modelled"
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -10,7 +10,7 @@ from builders import experiment
 
 from edgefl.config.file import dump
 from edgefl.errors import UserError
-from edgefl.results.differences import Difference, differences, in_short, refuse
+from edgefl.results.differences import Difference, differences, refuse
 
 FACTS = {"strategy": "fedavg", "clock": "virtual", "git_commit": "1", "port": 4711}
 
@@ -83,25 +83,6 @@ def test_what_most_runs_have_is_usual_unless_there_is_a_baseline(tmp_path: Path)
     }
 
 
-def test_a_single_seed_that_differs_is_named(tmp_path: Path) -> None:
-    runs = [
-        run(tmp_path / "fedavg" / f"seed{seed}", seed=seed, training={"epochs": 1 + (seed == 2)})
-        for seed in (1, 2, 3)
-    ]
-    assert found(fedavg=runs) == {"fedavg": ["training.epochs = 2 instead of 1 (fedavg seed 2)"]}
-
-
-def test_the_clock_and_the_data_themselves_count(tmp_path: Path) -> None:
-    virtual = run(tmp_path / "a")
-    wall = run(tmp_path / "b", {"clock": "wall", "data_digest": "1"})
-    other = run(tmp_path / "c", {"clock": "wall", "data_digest": "2"})
-    assert found(a=[virtual], b=[wall], c=[other]) == {
-        "a": ["clock = virtual instead of wall"],
-        "b": [],
-        "c": ["data_digest of seed 1 = 2 instead of 1"],
-    }, "a run that has not noted its data's digest may have the same data"
-
-
 def test_a_key_that_an_older_version_did_not_write_has_its_default(tmp_path: Path) -> None:
     old, new = run(tmp_path / "old"), run(tmp_path / "new")
     lines = (old / "config.toml").read_text().splitlines(keepends=True)
@@ -138,55 +119,3 @@ def test_strict_names_who_differs_in_what(tmp_path: Path) -> None:
         " instead of 32, training.epochs = 2 instead of 1, training.momentum = 0.9 instead of 0"
         " and 1 more; leave these runs out, or run them with the same config"
     )
-
-
-@pytest.mark.parametrize(
-    ("config", "phrases"),
-    [
-        (
-            {
-                "data": {"name": "digits"},
-                "partition": {"name": "dirichlet", "alpha": 0.5},
-                "model": {"name": "mlp"},
-                "edges": {"count": 10, "names": []},
-                "links": {"kind": "emulated", "up_mbit_s": 1.0, "down_mbit_s": 4.0},
-                "medium": {"kind": "none"},
-                "stop": {"emulated_s": 25.0, "versions": 30},
-            },
-            [
-                *("digits, dirichlet 0.5", "mlp", "10 edges", "1 Mbit/s up, 4 Mbit/s down"),
-                "until 25 s or 30 versions",
-            ],
-        ),
-        (
-            {
-                "task": "my_task.py:build",
-                "model": {"name": "mlp"},
-                "edges": {"names": ["a", "b"]},
-                "links": {"profile": "lte", "up_mbit_s": 5.0},
-                "medium": {"kind": "cell"},
-            },
-            ["my_task.py:build", "2 edges", "lte links", "one shared cell"],
-        ),
-        (
-            {
-                "edges": {"count": 40},
-                "groups": [{"name": "lte", "count": 30}, {"name": "dsl", "count": 10}],
-                "links": {"up_mbit_s": 1.0},
-                "medium": {"kind": "tdma"},
-            },
-            ["40 edges (30 lte, 10 dsl)", "a TDMA channel"],
-        ),
-        (
-            {"edges": {"count": 1}, "links": {"kind": "native", "up_mbit_s": 10.0}},
-            ["1 edge", "native links"],
-        ),
-        (
-            {"stop": 3, "groups": [1, {"name": 2}], "edges": {"count": "x"}, "data": {"name": []}},
-            [],
-        ),
-    ],
-    ids=["usual", "own task", "groups", "native", "damaged"],
-)
-def test_what_was_run_in_short(config: dict[str, Any], phrases: list[str]) -> None:
-    assert in_short(config) == phrases

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import EXAMPLES, experiment
 from rich.console import Console
 
 from edgefl.config.file import dump, load
@@ -258,21 +257,3 @@ def test_the_line_of_several_seeds_by_hand() -> None:
     assert curves.over_seeds([([0, 1], [0.1, 0.2])]) == [(0, 0.1, None), (1, 0.2, None)]
     many = np.linspace(0, 1, 5001).tolist()
     assert len(curves.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])])) == curves.MOST_POINTS
-
-
-def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> None:
-    pytest.importorskip("torch")
-    from edgefl.clocks.setup.learning import learning, with_experiment
-    from edgefl.clocks.setup.network import devices
-
-    one, two = experiment(
-        task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}
-    ).by_seed()
-    first = learning(one, EXAMPLES)
-    second, alone = with_experiment(first, two), learning(two, EXAMPLES)
-    assert all(np.array_equal(second.shards[edge], alone.shards[edge]) for edge in alone.shards)
-    assert not all(np.array_equal(second.shards[edge], first.shards[edge]) for edge in alone.shards)
-    assert np.array_equal(second.initial_weights(), alone.initial_weights()) and not np.array_equal(
-        first.initial_weights(), alone.initial_weights()
-    )
-    assert devices(one) != devices(two)

@@ -148,6 +148,7 @@ def trained(
     return vectors["weights"]
 
 
+@pytest.mark.slow
 def test_training_inside_the_full_model_is_training_the_sub_model() -> None:
     """A 3-4-2 network without units 0 and 2 against a 3-2-2 network of its own."""
     torch.manual_seed(1)

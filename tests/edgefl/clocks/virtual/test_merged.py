@@ -336,6 +336,7 @@ def test_a_task_that_fails_fails_alone(tmp_path: Path, name: str) -> None:
     assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)
 
 
+@pytest.mark.slow
 def test_a_rule_that_draws_random_numbers_keeps_its_own(tmp_path: Path) -> None:
     noisy = {"strategy": f"{OWN}:Noisy", "clients_per_round": 4}
     played(tmp_path / "alone", learned(noisy, None))
@@ -353,6 +354,7 @@ def break_merged_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MergedSteps, "train", broken)
 
 
+@pytest.mark.slow
 def test_a_group_that_fails_is_trained_one_by_one_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

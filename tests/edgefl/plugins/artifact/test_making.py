@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -180,17 +179,6 @@ def test_the_metadata_name_title_authors_files_and_seeds(made: Path) -> None:
     assert [run["seed"] for run in facts["runs"]] == [1, 2, 1, 2]
     assert facts["users_files"]["mine"].keys() == {"my_task.py"}
     assert "numpy" in facts["packages"]
-
-
-@pytest.mark.slow
-@pytest.mark.processes
-def test_the_appendix_compiles(made: Path, tmp_path: Path) -> None:
-    program = shutil.which("pdflatex")
-    if program is None:
-        pytest.skip("no pdflatex")
-    words = [program, "-interaction=nonstopmode", "-halt-on-error", str(made / "appendix.tex")]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]
 
 
 @pytest.mark.slow

@@ -62,14 +62,6 @@ def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path) -> None:
     assert worst[-1][2] == pytest.approx(min(scored[-3:]), abs=1e-6)
 
 
-def test_tensorboard_leaves_files_of_others(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "fedavg").mkdir()
-    other = tmp_path / "fedavg" / "events.out.tfevents.1.other"
-    other.touch()
-    tensorboard.write({"fedavg": run}, str(tmp_path))
-    assert other.is_file() and len(list(other.parent.iterdir())) == 2
-
-
 # ---------------------------------------------------------------------- Parquet
 def table(path: Path) -> list[dict[str, object]]:
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
@@ -123,13 +115,6 @@ def test_parquet_has_the_ages(tmp_path: Path) -> None:
     assert [(row["edge"], row["age_s"], row["age_versions"]) for row in merged] == [
         *(("a", 4.0, 0), ("b", 7.0, 1), ("a", 4.0, 1)),
     ]
-
-
-def test_parquet_removes_tables_of_an_earlier_export(run: Path, tmp_path: Path) -> None:
-    (tmp_path / "hosts.parquet").touch()
-    (tmp_path / "mine.parquet").touch()
-    parquet.write({"one": run}, str(tmp_path))
-    assert not (tmp_path / "hosts.parquet").exists() and (tmp_path / "mine.parquet").exists()
 
 
 @pytest.mark.parametrize(
