@@ -27,7 +27,7 @@ pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 NO_PROCESS = 1 << 30  # larger than every process id
 READY = AgentReady(NO_PROCESS, __version__, ())
-PREPARED = to_line(EdgesPrepared("", 0.0))
+PREPARED = to_line(EdgesPrepared(""))
 PATIENCE_S = 30.0
 
 
