@@ -93,9 +93,9 @@ from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
 from edgefl.clocks.wall.kernel_pacing import segment_for
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import parts as group_parts
 from edgefl.config.faults import revives, schedule
 from edgefl.config.file import FACTS, shared_digest, to_json
-from edgefl.config.groups import parts as group_parts
 from edgefl.config.toml import parsed
 from edgefl.disk import Disk, PatientDisk
 from edgefl.errors import Bug, UserError, undamaged
