@@ -28,7 +28,7 @@ from edgefl.plugins.profile.edge_profile import (
 from edgefl.record.files import EVENTS, LINKS
 from edgefl.record.tables import write_whole
 from edgefl.results import run_files
-from edgefl.results.measured import WAYS, measured
+from edgefl.results.families.native import WAYS, measured
 from edgefl.results.read import read_csv, read_events
 from emulator.compute import Device
 

@@ -87,7 +87,7 @@ def test_a_run_measures_f1_and_perplexity_and_all_readers_follow(tmp_path: Path)
     assert "final_perplexity" in header
     assert not {"final_accuracy", "metric"} & {*header}
     found = answer([run], Question(target=1e9))
-    assert found.schemes[0].reached[0].x == 0.0, "the first model has less"
+    assert found.strategies[0].reached[0].x == 0.0, "the first model has less"
     drawn = gallery.data("time-to-target", open_runs([run]), PlotStyle(target=1e9))
     assert drawn["at"] == [0.0]
     # the live page, and a run without a summary

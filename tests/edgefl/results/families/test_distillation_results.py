@@ -1,4 +1,4 @@
-"""Figures of distilling schemes, and accuracy on the data of each runtime class of devices."""
+"""Figures of distilling strategies, and accuracy on the data of each runtime class of devices."""
 
 from __future__ import annotations
 
