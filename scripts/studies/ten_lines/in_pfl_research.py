@@ -68,6 +68,7 @@ def parts(labels, seed):
 
 
 def run(algorithm, optimizer, rate, seed):
+    torch.set_num_threads(1)
     np.random.seed(seed)
     torch.manual_seed(seed)
     x, x_test, y, y_test = data()
