@@ -1,4 +1,8 @@
-"""The experiment of docs/how-to/from-python.md in pfl-research, in rounds."""
+"""The experiment of docs/how-to/from-python.md in pfl-research, in rounds.
+
+Needs pfl[pytorch], matplotlib, scikit-learn, scipy and torch.
+See docs/explanation/alternatives.md.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
