@@ -4,6 +4,8 @@
 
     launcher    -> warm parent   PrepareFleet, StartWorkers, ForkEdges, InjectFault
                 <-               FleetReady | RunRefused, ProcessExited
+    warm parent -> several edges InjectFault
+                <-               ProcessExited: one of them has ended
     launcher    -> coordinator   StartRun, StopRun
                 <-               Listening, InjectFault, ProgressLine,
                                  then RunEnded | RunRefused | BugFound
@@ -112,7 +114,8 @@ class StartWorkers(Message, frozen=True):
 
 
 class ForkEdges(Message, frozen=True):
-    """Fork the processes of these edges. An edge's former process is killed first.
+    """Fork the processes of these edges. An edge's former process is killed first; an edge that
+    shared one is started again in it.
 
     ``index``: of the strategy. ``address``: of its coordinator.
     """
@@ -133,10 +136,15 @@ class InjectFault(Message, frozen=True):
 
 
 class ProcessExited(Message, frozen=True):
-    """A child of the warm parent has failed. ``name``: "edge NAME", "evaluator", "job worker"."""
+    """A child of the warm parent has failed, or one edge of several in a child.
+
+    ``name``: for the user, such as "edge e000", "evaluator" or "job worker". ``edges``: that have
+    ended by this.
+    """
 
     name: str
     status: Int64
+    edges: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------ coordinator

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
 from edgefl.clocks.ctrl_c import LIKE_CTRL_C, interrupt
@@ -25,6 +25,16 @@ KEEP_BYTES = 1 << 30
 LARGEST_ON_HEAP = 1 << 25  # glibc takes no larger value, but it can put all on the heap
 MOST_FILES = 65536
 FILES_PER_EDGE, FILES_SPARE = 1, 64
+# In a process with several edges: the connection and what wakes its reader. While it joins, two
+# more watch the connection; few edges join at a time.
+FILES_PER_SHARED, FILES_JOINING = 2, 200
+# On a host with so many edges each has a process: then trainings of small experiments overlap on
+# the cores as before, and an injected kill or freeze is one of a real process.
+MOST_ALONE = 100
+# Edges that share a process share a core. More processes than cores, because one that is evaluated
+# by Python waits for its lock; each costs PROCESS_BYTES, of which at most half of the free memory
+# is taken.
+PROCESSES_PER_CORE, PROCESS_BYTES = 4, 12 << 20
 WARM, COORDINATOR = "edgefl.clocks.wall.fleet", "edgefl.clocks.wall.coordinator.process"
 END_PATIENCE_S = 10.0
 ORPHAN_S = 30  # how long a process may still write after its parent has ended
@@ -207,16 +217,22 @@ def close_all_but(*keep: int) -> None:
         os.closerange(below + 1, above)
 
 
-def room_for_edges(edges: int) -> int:
-    """Raise the limit of open files as far as allowed, and return how many ``edges`` leave over.
-
-    UserError if there are too few: at the limit libzmq would spin.
-    """
+def most_files() -> int:
+    """Raise the limit of this process's open files as far as allowed, and return it."""
     import resource  # POSIX only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def room_for_edges(edges: int) -> int:
+    """Raise the limit of open files as far as allowed, and return how many ``edges`` leave over.
+
+    UserError if there are too few: at the limit libzmq would spin.
+    """
+    hard = most_files()
     left = hard - edges * FILES_PER_EDGE - FILES_SPARE
     if left < 0:
         raise UserError(
@@ -224,6 +240,41 @@ def room_for_edges(edges: int) -> int:
             f" allows {hard} (ulimit -n)"
         )
     return left
+
+
+def edge_groups(
+    edges: Sequence[str],
+    per_process: int | str,
+    alone: Collection[str],
+    cores: int,
+    free_bytes: int,
+) -> list[tuple[str, ...]]:
+    """Divide the edges of this host among processes, neighbours into one.
+
+    ``per_process``: as ``edges.per_process`` has it. ``alone``: edges that share none. UserError if
+    a process may not have as many open files as its edges need.
+    """
+    together = [edge for edge in edges if edge not in alone]
+    fit = max((most_files() - FILES_SPARE - FILES_JOINING) // FILES_PER_SHARED, 1)
+    if not isinstance(per_process, int):
+        most = max(min(PROCESSES_PER_CORE * cores, free_bytes // 2 // PROCESS_BYTES), 1)
+        per_process = 1 if len(edges) <= MOST_ALONE else min(-(-len(together) // most) or 1, fit)
+    elif min(per_process, len(together)) > fit:
+        raise UserError(
+            f"edges.per_process: {per_process} edges in a process need"
+            f" {per_process * FILES_PER_SHARED + FILES_SPARE + FILES_JOINING} open files, this"
+            f" system allows {most_files()} (ulimit -n): expected {fit} or fewer"
+        )
+    starts = range(0, len(together), per_process)
+    groups = [tuple(together[start : start + per_process]) for start in starts]
+    return groups + [(edge,) for edge in edges if edge in alone]
+
+
+def group_name(edges: Sequence[str]) -> str:
+    """How lines for users name the process of these edges."""
+    if len(edges) == 1:
+        return f"edge {edges[0]}"
+    return f"the process of {len(edges)} edges ({edges[0]} to {edges[-1]})"
 
 
 def keep_freed_memory(of_any_size: bool = False) -> bool:

@@ -22,14 +22,12 @@ import tomli_w
 
 from edgefl.catalog import load_dotted
 from edgefl.config import packaged
-from edgefl.config.errors import Loc, Source, as_override, check_numbers, dotted, found, validated
-from edgefl.config.experiment import Experiment, StrategyEntry
-from edgefl.config.groups import TRACES
+from edgefl.config.experiment import TRACES, Experiment, StrategyEntry
 from edgefl.config.keys import nearest_key
 from edgefl.config.names import check as check_names
-from edgefl.config.names import check_own_file, own_names, with_plugins
+from edgefl.config.names import check_own_file, kind_of, own_names, with_plugins
 from edgefl.config.packaged import EXTENDS
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.section import Loc, Source, as_override, check_numbers, dotted, found, validated
 from edgefl.config.toml import MOST_NESTED, TOO_DEEP, BadTOML, parsed, too_deep
 from edgefl.errors import UserError, as_user_error, near_file, nearest
 from emulator.compute import read_device_table
@@ -184,6 +182,7 @@ def _without_none(value: Any) -> Any:
 def _shared(experiment: Experiment, entry: StrategyEntry) -> dict[str, Any]:
     whole = experiment.model_dump(mode="json", exclude_none=True)
     whole["data"].pop("dir", None)  # each machine has its own directory of data
+    whole["edges"].pop("per_process", None)  # and its own processes
     held_out = {"evaluation": {"edges": {"held_out": experiment.held_out}}}
     return (
         {key: whole[key] for key in SHARED if key in whole}

@@ -139,7 +139,7 @@ class _End:
         self.network, self.process, self.sim = network, process, network.sim
         self.closed = False
         self._received: deque[tuple[bytes, tuple[bytes, ...]]] = deque()
-        self._waiting: SimulatedThread | None = None
+        self.waiting: SimulatedThread | None = None
 
     def wait(self, mailbox: Any, timeout_s: float | None) -> bool:
         """Wait for a message, an item in the mailbox, or the timeout, as ``Wire.wait`` does."""
@@ -148,14 +148,54 @@ class _End:
         until_ns = None if timeout_s is None else sim.now_ns + round(timeout_s * NS_PER_S)
         if self._received or mailbox.items:
             until_ns = sim.now_ns
-        self._waiting = mailbox.waiting = thread
+        self.waiting = mailbox.waiting = thread
         thread.block(until_ns)
-        self._waiting = mailbox.waiting = None
+        self.waiting = mailbox.waiting = None
         return bool(mailbox.items)
 
     def _wake(self) -> None:
-        if self._waiting is not None:
-            self._waiting.wake()
+        if self.waiting is not None:
+            self.waiting.wake()
+
+    @property
+    def has_messages(self) -> bool:
+        return bool(self._received)
+
+
+class SimulatedPoller:
+    """Waits for many dealers and a mailbox. It is used like ``edgefl.clocks.wall.wire.Poller``."""
+
+    def __init__(self, process: Process, mailbox: Any) -> None:
+        self.process, self.mailbox, self.sim = process, mailbox, process.sim
+        self._of: dict[SimulatedDealer, Any] = {}
+
+    def add(self, dealer: SimulatedDealer, of: Any) -> None:
+        self._of[dealer] = of
+
+    def remove(self, dealer: SimulatedDealer) -> None:
+        self._of.pop(dealer, None)
+
+    def used(self, dealer: SimulatedDealer) -> None:
+        return None
+
+    def wait(self, timeout_s: float) -> tuple[bool, list[Any]]:
+        thread = running(self.process)
+        self.process.call("wait for the sockets")
+        until_ns = self.sim.now_ns + round(timeout_s * NS_PER_S)
+        if self.mailbox.items or any(dealer.has_messages for dealer in self._of):
+            until_ns = self.sim.now_ns
+        for dealer in self._of:
+            dealer.waiting = thread
+        self.mailbox.waiting = thread
+        thread.block(until_ns)
+        for dealer in self._of:
+            dealer.waiting = None
+        self.mailbox.waiting = None
+        found = [of for dealer, of in self._of.items() if dealer.has_messages]
+        return bool(self.mailbox.items), found
+
+    def close(self) -> None:
+        return None
 
 
 class SimulatedRouter(_End):
@@ -291,6 +331,9 @@ class SimulatedDealer(_End):
             self.sim.after(RETRY_NS + self.sim.draw(MS), self._connect)
 
     def turned_away(self) -> None:
+        return None
+
+    def joined(self) -> None:
         return None
 
     def cut_off(self) -> bool:

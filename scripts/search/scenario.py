@@ -20,7 +20,7 @@ from edgefl.clocks.process_messages import StartRun
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.wall.coordinator import logic
-from edgefl.clocks.wall.edge.membership import side
+from edgefl.clocks.wall.edge.membership import sides
 from edgefl.clocks.wall.edge.work import EdgeSide
 from edgefl.config.experiment import Experiment
 from edgefl.protocol.messages import Setup
@@ -220,7 +220,7 @@ class World:
 
     def edge_side(self, scenario: Scenario, edge: str, setup: Setup) -> EdgeSide:
         learned = self.learned(scenario)
-        return side(learned, edge, 0, learned.data_digest(), setup)
+        return sides(learned, 0, learned.data_digest())(edge, setup)
 
 
 def rows_of(text: bytes) -> list[Mapping[str, Any]]:

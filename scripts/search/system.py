@@ -17,7 +17,7 @@ from edgefl.clocks.wall.edge.work import OwnMachine
 from edgefl.clocks.wall.system import System
 from search.disk import ProcessDisk, SimulatedDisk
 from search.machine import NS_PER_S, SCHEDULER_NS, Process, SimulatedThread, running
-from search.network import SimulatedDealer, SimulatedNetwork, SimulatedRouter
+from search.network import SimulatedDealer, SimulatedNetwork, SimulatedPoller, SimulatedRouter
 
 SLOW_WRITER_NS = NS_PER_S  # a checkpoint's thread begins within this time: a busy, slow disk
 UNIX_S = 1.7e9  # the date at the start of each simulation
@@ -78,6 +78,9 @@ class SimulatedSystem(System):
 
     def dealer(self, context: Any, keys: Any, address: str) -> SimulatedDealer:
         return SimulatedDealer(self.network, self.process, address)
+
+    def poller(self, mailbox: SimulatedMailbox) -> SimulatedPoller:
+        return SimulatedPoller(self.process, mailbox)
 
     def watch(self, router: Any, most_bytes: int, *of: Any) -> NoWatch:
         return NoWatch()

@@ -38,23 +38,29 @@ def table(kind: str, edge: str, at_s: float, for_s: float | None) -> str:
 AT_ONCE_S = 1.0  # a process needs a moment to start or join, which costs no emulated time
 
 
-def config(folder: Path) -> Path:
+def config(folder: Path, per_process: int = 1) -> Path:
     path = folder / "faulty.toml"
     path.write_text(
-        SMALL.replace("{versions = 8}", "{emulated_s = 7.5}")
+        SMALL.replace("{versions = 8}", "{emulated_s = 7.5}").replace(
+            "{count = 3}", f"{{count = 3, per_process = {per_process}}}"
+        )
         + PATIENCE
         + "".join(table(*fault) for fault in STORY)
     )
     return path
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[1, 3], ids=["a process each", "in one process"])
 def pair(
-    warm_python: None, tmp_path_factory: pytest.TempPathFactory
+    warm_python: None, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> tuple[Path, Path, dict[str, Any]]:
     """Run directories of the same faults on both clocks, and the wall run's summary."""
     folder = tmp_path_factory.mktemp("faults")
-    wall = WallRun(load(config(folder)), LaunchOptions(folder / "runs", folder, force=True), print)
+    wall = WallRun(
+        load(config(folder, request.param)),
+        LaunchOptions(folder / "runs", folder, force=True),
+        print,
+    )
     summary = wall.run(lambda *_: None)[0]
     run_virtual(learning(wall.experiment, folder), 0, folder / "virtual")
     return wall.directory(0), folder / "virtual", summary

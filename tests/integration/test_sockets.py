@@ -169,7 +169,7 @@ def test_a_run_outlives_killed_and_frozen_edges(
     with pytest.raises(Interrupted) as ended:
         launcher.run(watch)
     directory, found = launcher.directory(0), ended.value.summaries[0]
-    assert found["finished"] == "interrupted" and launcher.exits == ["edge e000"]
+    assert found["finished"] == "interrupted" and launcher.exits == {"e000"}
     assert "edge e000 died (exit status -9" in capsys.readouterr().out
     assert {line["edge"]: line["reason"] for line in happened(directory, fact="session_ended")} == {
         "e000": "silent",

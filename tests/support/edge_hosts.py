@@ -46,10 +46,13 @@ class Clock(System):
     def dealer(self, context: Any, keys: Any, address: str) -> Any:
         return self.given
 
+    def poller(self, mailbox: Any) -> Any:
+        return self.given
+
 
 class Script:
-    """Replacement of ``Dealer``: each read of the socket returns the next (message, incarnation),
-    or (message, incarnation, body).
+    """Replacement of ``Dealer`` and ``Poller``: each read of the socket returns the next
+    (message, incarnation), or (message, incarnation, body).
 
     It does not depend on what the edge sent. None: no message.
     """
@@ -64,9 +67,22 @@ class Script:
         self.given_up_after: int | None = None  # messages; then the connection takes none
         self.work: EdgeWork  # the edge's part in the run, which the host drops at its end
 
-    def wait(self, other_fd: int, timeout_s: float) -> None:
+    def wait(self, timeout_s: float) -> tuple[bool, list[Any]]:
         self.waits.append(timeout_s)
         self.clock.s += timeout_s
+        return True, [self.edge_host]
+
+    def add(self, dealer: Any, of: Any) -> None:
+        return None
+
+    def remove(self, dealer: Any) -> None:
+        return None
+
+    def used(self, dealer: Any) -> None:
+        return None
+
+    def joined(self) -> None:
+        return None
 
     def receive(self) -> Iterator[list[Any]]:
         if self.edge_host.work is not None:

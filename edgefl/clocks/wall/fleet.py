@@ -2,8 +2,9 @@
 forks the edges of this machine.
 
 It has no zmq socket, no second thread and no real-time priority, so that forking is safe. A forked
-edge costs 15 ms and 10 MB; a cold start costs a second and 110 MB. The warm parent keeps running to
-fork replacements and to decide which edge may train.
+process costs 15 ms and 10 MB; a cold start costs a second and 110 MB. Many edges share a process
+(``edges.per_process``). The warm parent keeps running to fork replacements and to decide which
+process may train.
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import orjson
+import psutil
 from safetensors.numpy import save
 
 from edgefl.clocks.ipc import Channel
@@ -42,22 +45,23 @@ from edgefl.clocks.process_messages import (
 from edgefl.clocks.processes import (
     close_all_but,
     die_with_parent,
+    edge_groups,
     fork,
+    group_name,
     keep_freed_memory,
     room_for_edges,
 )
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.setup.network import devices, emulated_devices
 from edgefl.clocks.trial import try_out
 from edgefl.clocks.wall.coordinator.workers import serve_evaluations, serve_jobs
-from edgefl.clocks.wall.edge.host import EdgeHost
+from edgefl.clocks.wall.edge.host import EdgeHost, EdgeProcess, Outcome
 from edgefl.clocks.wall.edge.machine import share_memory
-from edgefl.clocks.wall.edge.membership import side
+from edgefl.clocks.wall.edge.membership import sides
 from edgefl.clocks.wall.edge.work import TURN, WANT, SharedTurns
 from edgefl.config.experiment import Experiment
 from edgefl.errors import TEMPORARY, UserError, written
-from edgefl.protocol.errors import Refused
-from edgefl.protocol.messages import Assignment
+from edgefl.protocol.messages import Assignment, RunFinished
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.host import cores
 
@@ -71,7 +75,7 @@ JOB_NICE, EDGE_NICE, EVALUATOR_NICE = 5, 10, 19
 
 
 class Turnstile:
-    """Gives out turns to train, slices of at most 50 ms. It has no I/O."""
+    """Gives out turns to train, slices of at most 50 ms, to processes. It has no I/O."""
 
     def __init__(self, turns: int) -> None:
         self.turns = turns
@@ -120,8 +124,23 @@ class Turnstile:
         return granted
 
 
+@dataclass(slots=True)
+class EdgeGroup:
+    """The process of some edges. ``edges``: those that run in it.
+
+    ``orders``: a channel to a process with several edges, which injects faults into one of them
+    itself; a process with one edge gets signals.
+    """
+
+    name: str
+    edges: set[str]
+    members: tuple[str, ...]  # that it had at its start
+    index: int  # of the strategy
+    orders: Channel | None
+
+
 class Warm:
-    """Serves one run: commands over ``control``, turns over one channel per edge."""
+    """Serves one run: commands over ``control``, turns over one channel per process."""
 
     def __init__(
         self,
@@ -141,14 +160,18 @@ class Warm:
         self.turnstile = Turnstile(max(cores() - 1, 1))
         self.selector = selectors.DefaultSelector()
         self.selector.register(control, selectors.EVENT_READ, None)
-        self.children: dict[int, str] = {}  # pid -> "edge NAME", "evaluator" or JOB_WORKER
+        self.children: dict[int, str] = {}  # pid -> name of a group, "evaluator" or JOB_WORKER
+        self.groups: dict[str, EdgeGroup] = {}  # by name
+        self.group_of: dict[str, EdgeGroup] = {}  # by edge
         self.turns: dict[str, socket.socket] = {}
 
     def run(self) -> None:
         """Serve until the control channel closes."""
         while True:
             for key, _ in self.selector.select(0.2):
-                if key.data is not None:
+                if isinstance(key.data, EdgeGroup):
+                    self._ended(key.data)
+                elif key.data is not None:
                     # otherwise a fork in this same batch has replaced that edge
                     if self.turns.get(key.data) is key.fileobj:
                         self._turn(key.data)
@@ -183,21 +206,32 @@ class Warm:
                 self._at_speed(message.speed)
                 self._start_workers(message.log, message.go_on)
             case ForkEdges():
-                for edge in message.edges:
-                    self._fork_edge(edge, message.address, message.index)
+                self._fork_edges(message.edges, message.address, message.index)
             case InjectFault():
                 self._inject(message.fault, message.edge)
         return True
 
     def _inject(self, fault: str, edge: str) -> None:
-        """Kill, freeze or thaw an edge's process, if it runs."""
-        if fault == "kill":
-            self._end_children({f"edge {edge}"})
+        """Kill, freeze or thaw an edge, if it runs: its process, or in a process of several."""
+        group = self.group_of.get(edge)
+        if group is None or edge not in group.edges:
             return
-        freeze = fault == "freeze"
-        (self.turnstile.freeze if freeze else self.turnstile.thaw)(edge)
-        for pid in [pid for pid, name in self.children.items() if name == f"edge {edge}"]:
-            os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
+        if group.orders is not None:
+            if fault == "kill":
+                group.edges.discard(edge)
+            self._order(group, InjectFault(fault, edge))
+        elif fault == "kill":
+            self._end_children({group.name})
+        else:
+            freeze = fault == "freeze"
+            (self.turnstile.freeze if freeze else self.turnstile.thaw)(group.name)
+            for pid in [pid for pid, name in self.children.items() if name == group.name]:
+                os.kill(pid, signal.SIGSTOP if freeze else signal.SIGCONT)
+
+    def _order(self, group: EdgeGroup, order: InjectFault) -> None:
+        assert group.orders is not None
+        with suppress(OSError):  # the process has ended
+            group.orders.send(order)
 
     def _at_speed(self, speed: float) -> None:
         """Set the speed, which the launcher may have chosen."""
@@ -231,34 +265,89 @@ class Warm:
         )
         turns.close()
 
-    def _fork_edge(self, edge: str, address: str, index: int) -> None:
-        # an old process that missed the end of its run must not compete with the new one
-        self._end_children({f"edge {edge}"})
-        learned, theirs = self.learned, self._new_turns(edge)
+    def _fork_edges(self, edges: Sequence[str], address: str, index: int) -> None:
+        new = []
+        for edge in edges:
+            group = self.group_of.get(edge)
+            if group is None or group.index != index or group.orders is None or not group.edges:
+                new.append(edge)
+                if group is not None:
+                    # an old process that missed the end of its run must not compete with the new
+                    self._end_children({group.name})
+            else:
+                group.edges.add(edge)
+                self._order(group, InjectFault("restart", edge))
+        experiment = self.learned.experiment
+        native = set(new) - emulated_devices(experiment)
+        wanted, free = experiment.edges.per_process, psutil.virtual_memory().available
+        # a single edge that is started again has no neighbours left
+        groups = edge_groups(new, wanted, native, cores(), free) if len(new) > 1 else [tuple(new)]
+        for each in filter(None, groups):
+            self._fork_group(each, address, index)
+
+    def _fork_group(self, edges: tuple[str, ...], address: str, index: int) -> None:
+        name = group_name(edges)
+        learned, turns = self.learned, self._new_turns(name)
+        ours, theirs = Channel.pair() if len(edges) > 1 else (None, None)
 
         def work() -> int:
-            host = EdgeHost(
-                edge,
-                address,
-                None,
-                lambda setup: side(learned, edge, index, self.data_digest, setup),
-                SharedTurns(theirs),
-            )
-            try:
-                host.run()
-            except Refused as refusal:  # or the coordinator has ended
-                print(f"{edge}: {refusal}", file=sys.stderr)
-                return 1
-            return 0
+            build, shared = sides(learned, index, self.data_digest), SharedTurns(turns)
 
-        self.fork(f"edge {edge}", work, EDGE_NICE, keep=(theirs.fileno(),))
-        theirs.close()
+            def host(edge: str) -> EdgeHost:
+                return EdgeHost(edge, address, None, partial(build, edge), shared)
+
+            def ended(edge: str, outcome: Outcome) -> None:
+                if not isinstance(outcome, RunFinished):  # refused, or the coordinator has ended
+                    print(f"{edge}: {outcome}", file=sys.stderr)
+                    if theirs is not None:
+                        theirs.send(ProcessExited(f"edge {edge}", 1, (edge,)))
+
+            process = EdgeProcess(shared, ended=ended, again=host)
+            if theirs is not None:
+                Thread(target=theirs.serve, args=(process.inject,), daemon=True).start()
+            outcomes = process.run([host(edge) for edge in edges])
+            failed = [each for each in outcomes.values() if not isinstance(each, RunFinished)]
+            return 1 if failed and theirs is None else 0
+
+        keep = [turns.fileno()] + ([] if theirs is None else [theirs.fileno()])
+        self.fork(name, work, EDGE_NICE, keep=tuple(sorted(keep)))
+        turns.close()
+        group = self.groups[name] = EdgeGroup(name, set(edges), edges, index, ours)
+        self.group_of.update(dict.fromkeys(edges, group))
+        if ours is not None and theirs is not None:
+            theirs.close()
+            self.selector.register(ours, selectors.EVENT_READ, group)
+
+    def _ended(self, group: EdgeGroup) -> None:
+        """A process of several edges tells that one of them has ended."""
+        assert group.orders is not None
+        try:
+            exited: ProcessExited = group.orders.receive()
+        except EOFError:
+            self.selector.unregister(group.orders)
+            return
+        group.edges.difference_update(exited.edges)
+        self.control.send(exited)
 
     def _end_children(self, names: set[str]) -> None:
         for pid in [pid for pid, name in self.children.items() if name in names]:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            del self.children[pid]
+            self._forget_group(self.children.pop(pid))
+
+    def _forget_group(self, name: str) -> tuple[str, ...]:
+        """The process has ended. Returns the edges that ran in it."""
+        group = self.groups.pop(name, None)
+        if group is None:
+            return ()
+        for edge in group.members:
+            if self.group_of.get(edge) is group:
+                del self.group_of[edge]
+        if group.orders is not None:
+            with suppress(KeyError):
+                self.selector.unregister(group.orders)
+            group.orders.close()
+        return tuple(sorted(group.edges))
 
     # ------------------------------------------------------------------ turns
     def _new_turns(self, name: str) -> socket.socket:
@@ -301,8 +390,9 @@ class Warm:
             if pid == 0:
                 return
             name = self.children.pop(pid)
+            edges = self._forget_group(name)
             if status:
-                self.control.send(ProcessExited(name, os.waitstatus_to_exitcode(status)))
+                self.control.send(ProcessExited(name, os.waitstatus_to_exitcode(status), edges))
             if status and name == JOB_WORKER and self.jobs is not None:
                 self._fork_job_worker(self.jobs)
                 self.jobs.send(WorkerDied(status))  # the coordinator sends the job again

@@ -38,8 +38,7 @@ from edgefl.clocks.process_messages import (
     frozen_digest,
 )
 from edgefl.clocks.processes import END_PATIENCE_S, RunProcesses, end_in
-from edgefl.clocks.setup.devices import emulated_devices
-from edgefl.clocks.setup.network import with_patterns
+from edgefl.clocks.setup.network import emulated_devices, with_patterns
 from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, run_stage
 from edgefl.clocks.setup.rundir import remove_run
 from edgefl.clocks.wall.speed_check import auto_speed, too_fast
@@ -162,7 +161,7 @@ class WallRun:
         self.worked = False  # a strategy's run has begun
         self.interrupted = False  # Ctrl-C was pressed
         self.resumed = False  # this strategy's run was broken off, and goes on
-        self.exits: list[str] = []  # processes that died in this strategy's run
+        self.exits: set[str] = set()  # edges that died in this strategy's run
         self.speed_auto = options.speed_auto or experiment.speed == "auto"
         self.engines: tuple[str, ...] = ()  # of each strategy, once the warm parent has told it
         # later the port of the first coordinator: all strategies use it
@@ -459,8 +458,7 @@ class WallRun:
     def _all_edges_died(self) -> bool:
         if self.options.remote is not None:
             return self.options.remote.all_gone
-        died = {name for name in self.exits if name.startswith("edge ")}
-        return self.options.fleet and len(died) == len(self.experiment.edges.ids())
+        return self.options.fleet and len(self.exits) == len(self.experiment.edges.ids())
 
     def _report_exits(self) -> None:
         """Report processes that died; the run goes on."""
@@ -468,8 +466,8 @@ class WallRun:
         try:
             while (message := self.processes.control.receive(timeout_s=0)) is not None:
                 match message:
-                    case ProcessExited(name, status):
-                        self.exits.append(name)
+                    case ProcessExited(name, status, edges):
+                        self.exits.update(edges)
                         self.say(f"{name} died (exit status {status}; see {self.log})")
         except EOFError:  # the edges and the evaluator died with it
             raise ProcessDied(

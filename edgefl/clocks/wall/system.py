@@ -22,7 +22,7 @@ import zmq
 
 from edgefl.clocks.wall.connections import Watch
 from edgefl.clocks.wall.keys import EdgeKeys, ServerKeys
-from edgefl.clocks.wall.wire import Dealer, Router
+from edgefl.clocks.wall.wire import Dealer, Poller, Router
 from edgefl.disk import Disk, OwnDisk
 from emulator.units import NS_PER_S
 
@@ -127,6 +127,8 @@ class System:
     """
 
     disk: Disk = OwnDisk()
+    # whether its kernel may pace connections, see kernel_pacing.py
+    paces = False
 
     # ------------------------------------------------------------------ time
     # not wrapped: a busy coordinator reads it 50 times for each update
@@ -184,6 +186,9 @@ class System:
     def dealer(self, context: zmq.Context, keys: EdgeKeys | None, address: str) -> Dealer:
         return Dealer(context, keys, address)
 
+    def poller(self, mailbox: Mailbox) -> Poller:
+        return Poller(mailbox.fd)
+
     def watch(
         self,
         router: Router,
@@ -203,6 +208,7 @@ class OwnSystem(System):
     ``monotonic_ns`` stands still in sleep on Linux and macOS, and goes on in Windows.
     """
 
+    paces = sys.platform.startswith("linux")
     # not wrapped: a busy edge reads it 10 times for each update
     monotonic_s = staticmethod(time.monotonic)
 

@@ -351,7 +351,7 @@ class HostClaim:
 
 
 class Reporter(Thread):
-    """Watches the host on which an edge runs, once it has begun.
+    """Watches the host on which the edges of a process run, once it has begun.
 
     ``address``: of the coordinator. ``machine`` makes what it asks.
     """
@@ -360,41 +360,33 @@ class Reporter(Thread):
         super().__init__(name="reporter", daemon=True)
         self.address, self.machine = address, machine
         self.period_s = SHORTEST_REPORT_S
-        self._facts: HostFacts | None = None
+        self.facts: HostFacts | None = None  # once they are known
         self._latest: deque[HostReport] = deque(maxlen=1)
-        self._session: int | None = None  # that has the facts
         self._run = ""  # its id
         self._ended = Event()
 
     def begin(self, run: str, period_ns: int) -> None:
         """Begin to report to the run with this id every ``period_ns``; 0: do not report."""
-        if period_ns:
+        if period_ns and not self._run:
             self.period_s = max(period_ns / NS_PER_S, SHORTEST_REPORT_S)
             self._run = run
             self.start()
 
     def run(self) -> None:
         machine = self.machine(self.address)
-        self._facts = facts = machine.facts()
+        facts = machine.facts()
         claim = HostClaim(f"{self.address} {self._run} {facts.machine}")
         machine.report()  # begins to count
+        self.facts = facts
         pause_s = FIRST_REPORT_S
         while not self._ended.wait(pause_s):
             pause_s = self.period_s
             self._latest.append(machine.report(claim.take()))
         claim.release()
 
-    def due(self, session: int) -> list[Any]:
-        """Messages for this session: the facts first, then the latest report if it is new."""
-        if self._facts is None:
-            return []
-        found: list[Any] = []
-        if session != self._session:
-            self._session = session
-            found.append(self._facts)
-        if self._latest:
-            found.append(self._latest.popleft())
-        return found
+    def take(self) -> HostReport | None:
+        """The latest report, once: one edge of the process sends it."""
+        return self._latest.popleft() if self._latest else None
 
     def end(self) -> None:
         self._ended.set()

@@ -48,15 +48,21 @@ ATTEMPT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 1.0, 30.0
 MOST_LINES = 100
 
 
-def side(learned: Learning, edge: str, index: int, data_digest: str, setup: Setup) -> EdgeSide:
-    """Build an edge's side of a run. Its digests check that it fits the coordinator's."""
+def sides(learned: Learning, index: int, data_digest: str) -> Callable[[str, Setup], EdgeSide]:
+    """What builds the sides of edges in a run of the strategy at ``index``.
+
+    Their digests check that they fit the coordinator's. What they have in common is made once.
+    """
     experiment = learned.experiment
-    entry = experiment.strategies[index]
-    actor = learned.edge_maker(index)(edge)
-    most_bytes = most_body(4 * learned.layout.size)
+    entry, make = experiment.strategies[index], learned.edge_maker(index)
+    most_bytes, frozen = most_body(4 * learned.layout.size), learned.frozen_digest()
     digests = (shared_digest(experiment, entry), learned.layout.digest(), data_digest)
-    speed, samples = experiment.chosen_speed, learned.samples[edge]
-    return EdgeSide(actor, *digests, samples, speed, most_bytes, learned.frozen_digest())
+
+    def side(edge: str, setup: Setup) -> EdgeSide:
+        speed, samples = experiment.chosen_speed, learned.samples[edge]
+        return EdgeSide(make(edge), *digests, samples, speed, most_bytes, frozen)
+
+    return side
 
 
 class SideBuilder:
@@ -88,7 +94,7 @@ class SideBuilder:
             self.learned = learning(experiment, base, [self.name])
         # the strategy differs, its index does not
         self.learned = replace(self.learned, experiment=experiment, _chosen={}, speeds={})
-        return side(self.learned, self.name, 0, self.learned.data_digest(), setup)
+        return sides(self.learned, 0, self.learned.data_digest())(self.name, setup)
 
     def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """Return the experiment of this edge, and the folder for relative paths of its code.

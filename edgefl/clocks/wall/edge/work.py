@@ -1,4 +1,4 @@
-"""An edge's part in a run: its actor, its transfers and its training thread.
+"""An edge's part in a run: its actor and its transfers; and the training thread of its process.
 
 It outlives sessions: a new session repeats what is open, also with a coordinator that was resumed.
 """
@@ -86,6 +86,7 @@ class SharedTurns:
 class TrainOrder(Struct, frozen=True):
     """A job with its emulated start and end; ``due_ns`` None: it takes its real time (native)."""
 
+    work: EdgeWork  # of the edge
     job: Train
     start_ns: int
     due_ns: int | None
@@ -102,6 +103,12 @@ class Result(Struct, frozen=True):
     trained: Trained | None = None
 
 
+class Deferred(Struct, frozen=True):
+    """The order is not done, because its edge is frozen."""
+
+    order: TrainOrder
+
+
 class ThreadDied(Struct, frozen=True):
     """The thread failed outside of training: a bug of this package."""
 
@@ -111,19 +118,9 @@ class ThreadDied(Struct, frozen=True):
 class TrainingThread(Thread):
     """Runs orders one after the other, and drops orders whose run the edge has given up."""
 
-    def __init__(
-        self,
-        edge: Edge,
-        turns: Turns,
-        speed: float,
-        results: Mailbox,
-        system: System = OWN_SYSTEM,
-    ) -> None:
+    def __init__(self, turns: Turns, results: Mailbox, system: System = OWN_SYSTEM) -> None:
         super().__init__(name="training", daemon=True)
-        self.edge, self.turns, self.speed, self.results = edge, turns, speed, results
-        # on this host every edge's trainer trains in slices
-        self.trainer = cast(Trainer, edge.trainer)
-        self.system = system
+        self.turns, self.results, self.system = turns, results, system
         self.orders: Inbox = system.inbox()  # of TrainOrder, or None: end
         self.ended = False
 
@@ -144,13 +141,19 @@ class TrainingThread(Thread):
             self.results.put(ThreadDied(error))
 
     def _work(self, order: TrainOrder) -> None:
-        finished, spent_ns, before = False, 0, order.job.run.samples
-        while not finished and not self.ended and order.job.run is self.edge.run:
+        work, run = order.work, order.job.run
+        # on this host every edge's trainer trains in slices
+        trainer = cast(Trainer, work.edge.trainer)
+        finished, spent_ns, before = False, 0, run.samples
+        while not finished and not self.ended and work.wants(run):
+            if work.frozen:
+                self.results.put(Deferred(order))
+                return
             self.turns.take(FOREVER if order.due_ns is None else order.due_ns)
             began = self.system.monotonic_ns()  # waiting for a turn does not count
-            finished = self.trainer.advance(
-                order.job.run,
-                self.edge.rule,
+            finished = trainer.advance(
+                run,
+                work.edge.rule,
                 order.job.until_step,
                 partial(self._slice_over, self.system.monotonic_s() + SLICE_S),
             )
@@ -159,10 +162,10 @@ class TrainingThread(Thread):
         if order.due_ns is not None:
             self.results.put(Result(order, order.due_ns))
             return
-        run = order.job.run
-        samples = round((run.samples - before) * self.edge.rule.work)
+        samples = round((run.samples - before) * work.edge.rule.work)
         trained = Trained(run.task.number, samples, spent_ns) if samples else None
-        self.results.put(Result(order, order.start_ns + int(spent_ns * self.speed), trained))
+        at_ns = order.start_ns + int(spent_ns * work.side.speed)
+        self.results.put(Result(order, at_ns, trained))
 
     def _slice_over(self, end_s: float) -> bool:
         return self.ended or self.system.monotonic_s() >= end_s
@@ -216,29 +219,26 @@ class EdgeSide:
 class EdgeWork:
     """An edge's part in a run.
 
-    ``tell(message, body)``: sends them and returns True, if the session has joined. ``say``: prints
-    a line. ``results``: where the training thread reports. ``keeper``: writes what the next process
-    of this edge needs, if this one dies.
+    ``train``: gives the training thread an order. ``tell(message, body)``: sends them and returns
+    True, if the session has joined. ``say``: prints a line. ``keeper``: writes what the next
+    process of this edge needs, if this one dies.
     """
 
     def __init__(
         self,
         side: EdgeSide,
-        turns: Turns,
-        results: Mailbox,
+        train: Callable[[TrainOrder], None],
         tell: Callable[..., bool],
         say: Callable[[str], None],
         notes: OpenNotes,
-        system: System,
         keeper: StateKeeper | None = None,
     ) -> None:
-        self.side, self.edge, self.results = side, side.edge, results
+        self.side, self.edge, self.train = side, side.edge, train
         self.tell, self.say, self.notes, self.keeper = tell, say, notes, keeper
         self.transfers = EdgeTransfers(side.most_bytes)
         if keeper is not None:
             self._bring_back(keeper.take())
-        self.worker = TrainingThread(side.edge, turns, side.speed, results, system)
-        system.start(self.worker)
+        self.frozen = self._ended = False
         self._pushes = (-1, 0)  # a task, and how many pushed models have come for it
         self._again: set[int] = set()  # tasks whose update was offered again in this session
         self._given_up = 0
@@ -260,9 +260,13 @@ class EdgeWork:
 
     def end(self, over: bool) -> None:
         """Stop training. ``over``: the run is, so nothing of it is kept."""
-        self.worker.end()
+        self._ended = True
         if self.keeper is not None:
             self.keeper.end(over)
+
+    def wants(self, run: Any) -> bool:
+        """Whether to go on with a run. The training thread asks."""
+        return not self._ended and run is self.edge.run
 
     def drop(self, reason: str, kept: bool = False) -> None:
         """Tell what this process gives up. ``kept``: the updates are on disk and stay there."""
@@ -353,23 +357,17 @@ class EdgeWork:
                 " resumed run does not know it"
             )
 
-    def done(self, woken: bool) -> None:
-        """Handle what the training thread has reported. ``woken``: there may be something."""
-        for result in self.results.take(woken):
-            if isinstance(result, ThreadDied):
-                raise result.error
-            self._trained(result.trained)
-            outputs = self.edge.job_done(result.order.job, None, result.at_ns)
-            self._carry_out(outputs, result.at_ns, goes_on=True)
-            self._keep()
+    def trained(self, result: Result) -> None:
+        """Handle what the training thread has done."""
+        if result.trained is not None and not self.tell(result.trained):
+            self.notes.trained.append(result.trained)
+        outputs = self.edge.job_done(result.order.job, None, result.at_ns)
+        self._carry_out(outputs, result.at_ns, goes_on=True)
+        self._keep()
 
     def _keep(self) -> None:
         if self.keeper is not None:
             self.keeper.look(self.edge, self.transfers.uploads.values())
-
-    def _trained(self, trained: Trained | None) -> None:
-        if trained is not None and not self.tell(trained):
-            self.notes.trained.append(trained)
 
     def _carry_out(self, outputs: list[Output], at_ns: int, goes_on: bool = False) -> None:
         """``goes_on``: they follow on a job. A job alone is then only a further step."""
@@ -381,7 +379,7 @@ class EdgeWork:
                     if due is not None and not (goes_on and len(outputs) == 1):
                         self.notes.working = Working(self.edge.task.number, due)
                         self.tell(self.notes.working)
-                    self.worker.orders.put(TrainOrder(output.job, at_ns, due))
+                    self.train(TrainOrder(self, output.job, at_ns, due))
                 case Send(message=Update() as update):
                     self._offer(update, at_ns)
                 case Send(message=TaskFailed() as failed):

@@ -18,7 +18,13 @@ from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 from trainers import linear_trainer
 
 from edgefl.clocks.wall.edge.host import EdgeHost
-from edgefl.clocks.wall.edge.work import OwnMachine, TrainingThread, TrainOrder
+from edgefl.clocks.wall.edge.work import (
+    EdgeWork,
+    OpenNotes,
+    OwnMachine,
+    TrainingThread,
+    TrainOrder,
+)
 from edgefl.clocks.wall.system import Mailbox
 from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingPlan
@@ -148,11 +154,12 @@ class Pausing(Script):
 
     at, slept_s, stopped_s = 0, 0.0, 0.0
 
-    def wait(self, other_fd: int, timeout_s: float) -> None:
-        super().wait(other_fd, timeout_s)
+    def wait(self, timeout_s: float) -> tuple[bool, list[Any]]:
+        found = super().wait(timeout_s)
         if len(self.waits) == self.at:
             self.clock.asleep_s += self.slept_s
             self.clock.s += self.stopped_s
+        return found
 
 
 OVER = (RunFinished("versions", False), 7)
@@ -205,12 +212,15 @@ def test_a_native_device_reports_its_samples_and_its_time_without_waiting() -> N
             run.step += 1
             return next(slices)
 
-    edge, results = Edge("e000", Slow(), LocalRule(None), Native()), Mailbox()
+    made, results = side(Slow()), Mailbox()
+    made.edge, made.speed = Edge("e000", Slow(), LocalRule(None), Native()), 2.0
+    edge = made.edge
     edge.rule.work = 1.5
     task = Assignment(4, 0, {"weights": np.zeros(3, np.float32)})
     edge.run = EchoRun(task.vectors["weights"], task=task)
-    worker = TrainingThread(edge, Busy(), 2.0, results, clock)
-    worker.orders.put(TrainOrder(Train(edge.run, 3), 5 * NS_PER_S, None))
+    worker = TrainingThread(Busy(), results, clock)
+    work = EdgeWork(made, worker.orders.put, lambda *_: False, print, OpenNotes())
+    worker.orders.put(TrainOrder(work, Train(edge.run, 3), 5 * NS_PER_S, None))
     worker.orders.put(None)
     worker.run()
     (result,) = results.take()

@@ -236,15 +236,15 @@ def began(monkeypatch: pytest.MonkeyPatch, period_ns: int = 2_000_000_000) -> Re
 
 
 @pytest.mark.processes
-def test_facts_come_once_a_session_and_reports_as_they_are_made(
+def test_facts_are_known_and_each_report_is_taken_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reporter = began(monkeypatch)
     try:
         said: list[Any] = []
-        wait_for(lambda: said.extend(reporter.due(1)) or len(said) == 2)
-        assert said == [FACTS, replace(REPORT, rss_bytes=2)]  # the first one began to count
-        assert reporter.due(1) == [] and reporter.due(2) == [FACTS] and reporter.due(2) == []
+        wait_for(lambda: said.extend(filter(None, [reporter.take()])) or said)
+        assert said == [replace(REPORT, rss_bytes=2)]  # the first one began to count
+        assert reporter.facts == FACTS and reporter.take() is None
     finally:
         reporter.end()
         reporter.join(5)
