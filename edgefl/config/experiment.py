@@ -335,6 +335,13 @@ class NetworkSection(Section):
     most the window, and its first byte late by at most 2.8 x `window_ms`; the end of a transfer is
     never later for that.
     """
+    pacing: Literal["auto", "kernel", "process"] = "auto"
+    """Who spaces the bytes of emulated links. `"process"`: the coordinator wakes up for each piece.
+    `"kernel"`: it wakes up less often and earlier, and the kernels of both ends space the bytes
+    (Linux, no privileges), which takes less of the processor and holds under load; of links at a
+    constant rate above about 0.8 Mbit/s, for tasks and updates of 20 kB or more, the rest as with
+    `"process"`. The run is strained if a kernel cannot. `"auto"`: as `"kernel"`, where possible.
+    """
     max_edges: int = Field(100_000, ge=1)
     """Largest number of connected edges; further ones are refused. At least the number of edges."""
     realtime: Literal["auto", "off"] = "auto"

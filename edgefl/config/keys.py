@@ -199,11 +199,6 @@ def about(model: type[BaseModel]) -> str:
     return " ".join(inspect.cleandoc(model.__doc__ or "").split())
 
 
-def undocumented(model: type[BaseModel]) -> list[str]:
-    """Return the names of keys without a text."""
-    return [key.name for key in keys(model) if not key.text]
-
-
 def owner(model: type[BaseModel], name: str) -> type[BaseModel]:
     """The class among ``model`` and its bases whose source has the key."""
     return next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))

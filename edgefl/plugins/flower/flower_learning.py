@@ -23,12 +23,12 @@ from edgefl.models.workspace import wrap
 from edgefl.plugins.flower.flower_app import (
     AppTasks,
     FlowerApp,
+    app_folder,
     first_round,
     packed,
     score,
     unpacked,
 )
-from edgefl.plugins.flower.task_kind import app_folder
 from edgefl.protocol.messages import Assignment
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.streams import Streams

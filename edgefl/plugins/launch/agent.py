@@ -215,14 +215,13 @@ class Agent:
     def _prepare(self, order: PrepareEdges) -> None:
         from edgefl.plugins.launch.edge_process import load_all
 
-        self.order, began_s, problem = order, time.monotonic(), ""
+        self.order, problem = order, ""
         try:
             self.learned = load_all(order)
         except UserError as error:
             problem = str(error)
-        now_s = time.monotonic()
-        self.supervisor.heard(now_s)  # it did not listen meanwhile
-        self.outbox.add(to_line(EdgesPrepared(problem, round(now_s - began_s, 3))))
+        self.supervisor.heard(time.monotonic())  # it did not listen meanwhile
+        self.outbox.add(to_line(EdgesPrepared(problem)))
 
     def _flush(self) -> None:
         while self.sink >= 0 and self.outbox:

@@ -86,10 +86,9 @@ class AgentReady(Message, frozen=True):
 
 
 class EdgesPrepared(Message, frozen=True):
-    """``problem``: why the edges cannot take part; empty: they can. ``loaded_s``: seconds."""
+    """``problem``: why the edges cannot take part; empty: they can."""
 
     problem: str
-    loaded_s: float
 
 
 class EdgeStarted(Message, frozen=True):

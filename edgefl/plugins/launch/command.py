@@ -46,7 +46,7 @@ from edgefl.config.names import own_names
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.plugins.launch.agent_messages import StopEdges, run_folder
-from edgefl.plugins.launch.connections import HostError, asker, edge_addresses, listen_host
+from edgefl.plugins.launch.connections import HostError, edge_addresses, listen_host
 from edgefl.plugins.launch.host_data import DataSync, own_data
 from edgefl.plugins.launch.host_session import HostLogs, HostsThread, RemoteCoordinator
 from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
@@ -63,6 +63,7 @@ from edgefl.plugins.launch.launch_plan import (
     refuse_code,
     run_name,
 )
+from edgefl.plugins.launch.opening import asker
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
 from edgefl.results.progress import clock

@@ -47,18 +47,16 @@ from edgefl.plugins.launch.agent_messages import (
     to_line,
 )
 from edgefl.plugins.launch.connections import (
-    Ask,
     HostConnection,
     HostError,
     RemoteProcess,
     coordinator_address,
-    open_connection,
-    open_connections,
 )
 from edgefl.plugins.launch.host_data import DataSync
 from edgefl.plugins.launch.installer import interpreter
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
 from edgefl.plugins.launch.launch_plan import FileToSend
+from edgefl.plugins.launch.opening import Ask, open_connection, open_connections
 from edgefl.plugins.launch.supervisor import GRACE_S
 from edgefl.record.files import EXPERIMENT
 

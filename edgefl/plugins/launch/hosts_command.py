@@ -29,17 +29,12 @@ from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Ove
 from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.plugins.launch.connections import (
-    Ask,
-    HostConnection,
-    HostError,
-    asker,
-    open_connections,
-)
+from edgefl.plugins.launch.connections import HostConnection, HostError
 from edgefl.plugins.launch.host_data import DataSync
 from edgefl.plugins.launch.installer import HostRow, Installer, hosts_progress, interpreter
 from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
 from edgefl.plugins.launch.launch_plan import load_placed
+from edgefl.plugins.launch.opening import Ask, asker, open_connections
 from edgefl.plugins.launch.survey import Demand, Survey, Surveyor, demand
 from edgefl.plugins.launch.wheels import OwnWheel, Target, fetched, own_wheel
 from edgefl.results.tables import plain_table

@@ -182,9 +182,7 @@ class SweepPlan:
     sampler chooses. ``extend``: how many more settings of each method are tried while the best
     value of one method lies at an edge of its grid; all methods get equally many. ``only_best``:
     the seeds of the table are run with the best setting of each method alone. ``fair``: methods
-    that do not get equal numbers of settings and equal emulated time are refused. ``any_stop``: a
-    fair sweep may have another stop than the emulated time, for example because all its methods
-    are synchronous; it is still the same for all of them.
+    that do not get equal numbers of settings and equal emulated time are refused.
     """
 
     config: Config
@@ -197,7 +195,6 @@ class SweepPlan:
     extend: int = 0
     only_best: bool = False
     fair: bool = False
-    any_stop: bool = False
 
 
 def planned(
@@ -448,8 +445,6 @@ class Sweep:
             raise UserError(f"--fair: {unequal}")
         stops = {one.stop for one in experiments}
         times = {stop.emulated_s for stop in stops}
-        if self.plan.any_stop and len(stops) == 1:
-            return
         if len(times) > 1 or stops != {Stop(emulated_s=time_s) for time_s in times if time_s}:
             raise UserError(
                 f"--fair: {self.plan.config.called}: stop: expected emulated_s alone, and the same"

@@ -53,6 +53,14 @@ def test_the_number_of_bytes_is_known_before(name: str, tensors: list[int], seed
     assert np.array_equal(packed, compressor.pack(vector, tensors, rng(seed)))
 
 
+@pytest.mark.parametrize(("name", "per_element"), [("float16", 2), ("int8", 1), ("sign", 1 / 8)])
+def test_bytes_of_a_large_vector(name: str, per_element: float) -> None:
+    assert find(name, {}).packed_bytes((10**6,)) == pytest.approx(per_element * 10**6, abs=8)
+    assert find("top_k", {"share": 0.001}).packed_bytes((10**6,)) == 8000
+    assert find("random_k", {"share": 0.001}).packed_bytes((10**6,)) == 4008
+    assert [count(0.001, size) for size in (0, 10, 1500, 4000)] == [0, 1, 2, 4], "at least one"
+
+
 @settings(max_examples=30)
 @given(VECTORS)
 def test_half_precision_loses_at_most_eleven_bits(vector: np.ndarray) -> None:

@@ -206,7 +206,6 @@ EDGES: dict[str, Any] = {
     "evaluation": {"every_versions": 3},
 }
 BUFFERED = {"strategy": "fedbuff", "concurrency": 5, "buffer_size": 3}
-ASYNC = {"strategy": "fedasync", "concurrency": 5}
 ROUNDS = {"strategy": "fedavg", "clients_per_round": 4}
 RESNET = {"model": {"name": "resnet20"}, "stop": {"updates": 2}, "edges": {"count": 60}}
 OWN = "../support/merged_strategies.py"

@@ -21,6 +21,7 @@ from edgefl.errors import UserError
 from edgefl.plugins.flower import flower_app
 from edgefl.plugins.flower.flower_app import (
     FlowerApp,
+    app_folder,
     first_round,
     identify,
     node_id_of,
@@ -29,7 +30,6 @@ from edgefl.plugins.flower.flower_app import (
     unpacked,
 )
 from edgefl.plugins.flower.flower_learning import FlowerLearning, seeded
-from edgefl.plugins.flower.task_kind import app_folder
 from edgefl.streams import Streams
 
 pytestmark = NEEDS_FLOWER

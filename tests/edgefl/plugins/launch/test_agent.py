@@ -29,9 +29,9 @@ from edgefl.plugins.launch.agent_messages import (
     StopEdges,
     run_folder,
 )
-from edgefl.plugins.launch.connections import open_connection
 from edgefl.plugins.launch.host_session import HostSession
 from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.opening import open_connection
 
 pytestmark = pytest.mark.processes
 Started = Callable[..., AgentProcess]

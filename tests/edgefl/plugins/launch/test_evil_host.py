@@ -19,15 +19,15 @@ from edgefl.plugins.launch.agent_messages import (
     HostLine,
     to_line,
 )
-from edgefl.plugins.launch.connections import asker
 from edgefl.plugins.launch.host_session import MOST_UNREAD, HostsThread
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
+from edgefl.plugins.launch.opening import asker
 
 pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 NO_PROCESS = 1 << 30  # larger than every process id
 READY = AgentReady(NO_PROCESS, __version__, ())
-PREPARED = to_line(EdgesPrepared("", 0.0))
+PREPARED = to_line(EdgesPrepared(""))
 PATIENCE_S = 30.0
 
 

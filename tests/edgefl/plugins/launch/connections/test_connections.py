@@ -17,16 +17,13 @@ from ssh_hosts import Rig, refusal, ssh_hosts
 
 from edgefl.plugins.launch.connections import (
     MOST_ERRORS_BYTES,
-    Ask,
     HostConnection,
     HostError,
     LineSplitter,
     UnknownHostKey,
-    ask_on_terminal,
-    asker,
-    open_connections,
 )
 from edgefl.plugins.launch.inventory import Host, load_inventory
+from edgefl.plugins.launch.opening import Ask, ask_on_terminal, asker, open_connections
 from edgefl.plugins.launch.ssh import command
 
 REFUSE = asker(False)  # no test has a terminal
