@@ -36,11 +36,10 @@ from edgefl.commands.running import (
     run_virtual_seeds,
 )
 from edgefl.config import packaged
-from edgefl.config.errors import as_override
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import Changes, Config
 from edgefl.config.names import own_names, server_code
-from edgefl.config.section import Section
+from edgefl.config.section import Section, as_override
 from edgefl.errors import ProcessDied, UserError, nearest
 from edgefl.interface.runs import PathLike, Runs, load
 from edgefl.plugins.sweep import outcome

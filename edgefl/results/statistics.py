@@ -263,11 +263,11 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class PairedEffect:
-    """A scheme against the baseline over pairs of runs.
+    """A strategy against the baseline over pairs of runs.
 
     ``size``: the mean difference or the speed-up; None if not known. ``bound``: ">" or "<" if the
     size is only a bound, because some runs never reach the target. ``having`` of ``pairs`` have the
-    number. ``adjusted``: p after Holm's adjustment for all schemes that are compared. ``seeds``:
+    number. ``adjusted``: p after Holm's adjustment for all strategies that are compared. ``seeds``:
     how many pairs the paired t-test needs for 80 % power; None if that is not known, or too many.
     """
 

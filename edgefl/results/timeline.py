@@ -32,6 +32,7 @@ from edgefl.results.read import (
     TableColumns,
     Texts,
     as_rows,
+    columns_of,
     event_columns,
     number,
     read_table,
@@ -591,7 +592,7 @@ class Timeline:
 
     def _transfers(self, moved: np.ndarray) -> None:
         """Add the slices of transfers that have ended, in the order of their ends."""
-        edge, lane, fresh, size, offered_s, ended_s, _ = (moved[name] for name in MOVED.names)
+        edge, lane, fresh, size, offered_s, ended_s, _ = columns_of(moved)
         size = size.astype(np.int64)
         # parts of transfers: in slots of a channel; else each transfer is one part
         of = np.arange(len(edge))
@@ -601,7 +602,7 @@ class Timeline:
             parts = [self._windows.parts((e, way), *times) for e, way, *times in rows]
             of = np.repeat(of, [*map(len, parts)])
             columns = np.array([*chain.from_iterable(parts)], PARTS)
-            moves, from_s, to_s, share = (columns[name] for name in PARTS.names)
+            moves, from_s, to_s, share = columns_of(columns)
         everyone = self.texts.number(ALL_EDGES)
         if (edge == everyone).any():
             receivers = [
@@ -834,7 +835,7 @@ class Timeline:
             return False
         order = np.argsort(acts["edge"], kind="stable")
         order = order[~published[order]]
-        act, name, task, now_s, _ = (acts[column][order] for column in ACTS.names)
+        act, name, task, now_s, _ = columns_of(acts.take(order))
         names, firsts = np.unique(name, return_index=True)
         edges = [self._edges[each] for each in names.tolist()]
         after, has = np.zeros(len(act), np.int64), np.where(act == Act.ARRIVED, MISSING, task)

@@ -36,7 +36,7 @@ from edgefl.record.files import (
     METRICS,
     SLOTS,
 )
-from edgefl.results.read import MISSING, TEXTS, Columns, Texts
+from edgefl.results.read import MISSING, TEXTS, Columns, Texts, columns_of
 from edgefl.results.run_files import RunFiles, replace_file
 from edgefl.results.timeline import LANES
 
@@ -245,12 +245,13 @@ def _merged_updates(run: RunFiles) -> TypedTable:
 
 def _shown(run: RunFiles, rows: np.ndarray) -> TypedTable:
     """The fields of the timeline's rows; edges, lanes and kinds as texts."""
-    texts = {"edge": partial(_named, run.texts), "kind": partial(_named, run.texts)}
-    texts["lane"] = np.array(LANES, object).__getitem__
-    return {
-        name: texts.get(name, _counted)(rows[name]) if rows[name].dtype.kind == "i" else rows[name]
-        for name in rows.dtype.names or ()
-    }
+    found = dict(zip(rows.dtype.names or (), map(np.array, columns_of(rows))))
+    for name, column in found.items():
+        if name in ("edge", "kind"):
+            found[name] = _named(run.texts, column)
+        elif column.dtype.kind == "i":
+            found[name] = np.array(LANES, object)[column] if name == "lane" else _counted(column)
+    return found
 
 
 def _counted(values: np.ndarray) -> np.ndarray:

@@ -28,8 +28,7 @@ from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.compiled.network import network_of
 from edgefl.compiled.step import CompiledStep
 from edgefl.config.experiment import Experiment
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task, cross_entropy
+from edgefl.data.dataset import Dataset, Task, cross_entropy
 from edgefl.errors import UserError
 from edgefl.models import celeba_cnn, cnn, emnist_cnn, lenet5, mlp, tdma_cnn
 from edgefl.protocol.messages import Assignment

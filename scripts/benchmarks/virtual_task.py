@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.dataset import Dataset, Task
 from edgefl.models import lenet5, mlp
 
 TRAIN, SMALL_TRAIN, TINY_TRAIN = 60_000, 3_000, 200_000

@@ -16,8 +16,8 @@ from processes import happened
 from rich.console import Console
 from transport_rig import MS
 
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import run_virtual

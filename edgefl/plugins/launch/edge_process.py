@@ -1,8 +1,4 @@
-"""The process of an edge that an agent has started: a fork of the agent, or a new Python.
-
-``python -m edgefl.plugins.launch.edge_process NAME ADDRESS ORDER`` is the new Python; ORDER is a
-PrepareEdges as JSON.
-"""
+"""The process of an edge that an agent has started: a fork of the agent."""
 
 from __future__ import annotations
 
@@ -10,9 +6,7 @@ import gc
 import os
 import sys
 from pathlib import Path
-from threading import Thread
 
-from edgefl.clocks.ipc import decode
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.wall.edge.host import MOST_TEXT, EdgeHost
 from edgefl.clocks.wall.edge.machine import share_memory
@@ -104,19 +98,3 @@ def _tell(message: EdgeWaits) -> None:
 
 def _say(text: str) -> None:
     print(printable(text, MOST_TEXT), flush=True)
-
-
-def _end_with_the_agent() -> None:
-    """End this process when the agent does: then its standard input is closed."""
-    while os.read(0, 1):  # not by sys.stdin, which could not be closed at this process's own end
-        pass
-    os._exit(1)
-
-
-def main(name: str, address: str, order: str) -> int:
-    Thread(target=_end_with_the_agent, name="agent", daemon=True).start()
-    return run_edge(name, address, decode(order.encode()), None)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

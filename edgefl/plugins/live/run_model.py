@@ -66,11 +66,11 @@ class RunFacts:
         slot_ms = number(medium.get("slot_ms")) if medium.get("kind") == "tdma" else None
         speed, evaluation = number(config.get("speed")), _table(config, "evaluation")
         score = score_of(evaluation)
-        scheme = run.parent.name if SEED.fullmatch(run.name) else run.name
+        strategy = run.parent.name if SEED.fullmatch(run.name) else run.name
         stop = _stop(_table(config, "stop"))
         return cls(
             experiment=str(config.get("name", "")),
-            strategy=str(facts.get("strategy") or scheme),
+            strategy=str(facts.get("strategy") or strategy),
             seed=int(found) if (found := number(config.get("seed"))) is not None else None,
             clock=str(facts.get("clock", "")),
             edges=_edges(_table(config, "edges")),
@@ -488,14 +488,14 @@ class RunModel:
         asked = events.rows.texts_of("event") == number("fresh_requested")
         asked |= events.rows.texts_of("fact") == number("request_too_late")
         usual = usual_rows(events, updates_too=not (self.methods.asked or asked.any()))
-        self.progress.take_many(events, usual, self._take_row)
+        self.progress.take_events(events, usual, self._take_row)
         self._into_timeline(events)
         self._age(lambda ages: ages.take_events(events))
         self._drain()
 
     def _take_row(self, row: Row) -> None:
         try:
-            self.progress.take_events((row,))
+            self.progress.take_row(row)
             self.methods.take(row, self.edges, self.facts.slot_s)
             for kind, text in self.words.lines(row):
                 self.log.add([row["t"], kind, text])

@@ -108,7 +108,7 @@ def parts(
 
 
 class StalenessHistogram(Plot):
-    """Histogram of the updates' staleness at their arrival, over all seeds of a scheme."""
+    """Histogram of the updates' staleness at their arrival, over all seeds of a strategy."""
 
     OF = "runs with at least one update"
     LOG = "y"
@@ -116,19 +116,19 @@ class StalenessHistogram(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
-        for name, of_scheme in runs.items():
-            counts = Counter(gap for run in of_scheme for gap in updates(run)[2].tolist())
+        for name, of_strategy in runs.items():
+            counts = Counter(gap for run in of_strategy for gap in updates(run)[2].tolist())
             gaps = range(max(counts, default=-1) + 1)
             rows += [(name, gap, counts[gap], counts[gap] / counts.total()) for gap in gaps]
         return PlotData(("name", "staleness", "updates", "share"), rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         axes = canvas.panel()
-        schemes = data.by("name")
+        strategies = data.by("name")
         if len(data.rows) <= MOST_BARS:
-            canvas.bars(axes, schemes, "staleness", "share")
+            canvas.bars(axes, strategies, "staleness", "share")
         else:
-            for place, (name, each) in enumerate(schemes.items()):
+            for place, (name, each) in enumerate(strategies.items()):
                 canvas.line(axes, place, name, *outline(each["staleness"], each["share"]))
             whole_numbers(axes)
         axes.set_xlabel("Staleness (versions)")
@@ -161,7 +161,7 @@ class ModelAge(Plot):
     PARTS = 60  # of the longest run
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        ages = {name: [run.ages for run in of_scheme] for name, of_scheme in runs.items()}
+        ages = {name: [run.ages for run in of_strategy] for name, of_strategy in runs.items()}
         ends = {name: [each.end_s for each in of] for name, of in ages.items()}
         length_s = max((end_s for of in ends.values() for end_s in of), default=0.0) / self.PARTS
         rows: list[tuple[Any, ...]] = []
@@ -202,7 +202,7 @@ class ModelAge(Plot):
 
 
 def corners(parts: PlotData) -> list[list[float]]:
-    """Return the moments of a scheme's steps, and mean, low and high from there on.
+    """Return the moments of a strategy's steps, and mean, low and high from there on.
 
     Where a part is missing they are NaN.
     """

@@ -18,14 +18,13 @@ from edgefl.results.figures.base import (
     axis_of,
     first_seeds,
 )
-from edgefl.results.read import MISSING, as_rows
+from edgefl.results.read import MISSING, as_rows, columns_of
 from edgefl.results.run_files import RunFiles
 from edgefl.results.timeline import (
     AWAY,
     COMPUTE,
     DOWNLINK,
     FAULT,
-    INSTANTS,
     LANES,
     SLICES,
     UPLINK,
@@ -90,9 +89,9 @@ def _columns(name: str, run: RunFiles) -> list[np.ndarray]:
     slices["end_s"][np.isnan(slices["end_s"])] = run.timeline.emulated_s
     lasts = slices["end_s"] > slices["begin_s"]
     slices = slices[lasts & (slices["kind"] != run.texts.number("idle"))]
-    edge, kind, t_s, task, _ = (instants[name] for name in INSTANTS.names)
+    edge, kind, t_s, task, _ = columns_of(instants)
     marks = as_rows(SLICES, edge, len(LANES), kind, t_s, t_s, task, MISSING)
-    columns = [np.concatenate([slices, marks])[name] for name in SLICES.names]
+    columns = columns_of(np.concatenate([slices, marks]))
     lanes = np.array([run.texts.number(lane) for lane in (*LANES, MARK)])
     columns[1] = lanes[columns[1]]
     ranks, texts = run.texts.ranks(), np.array([*run.texts.all, None], object)

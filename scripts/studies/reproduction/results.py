@@ -18,7 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from edgefl.errors import undamaged
-from edgefl.plugins.sweep.metrics import facts_of, late_accuracy
+from edgefl.plugins.sweep.choice import facts_of, late_accuracy
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.results.read import number, read_csv
 from edgefl.results.run_files import replace_file

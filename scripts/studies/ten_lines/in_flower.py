@@ -1,4 +1,4 @@
-"""The experiment of docs/how-to/from-python.md in Flower's simulation, with strategies in rounds."""
+"""The experiment of docs/how-to/from-python.md in Flower's simulation, in rounds."""
 
 import matplotlib.pyplot as plt
 import numpy as np

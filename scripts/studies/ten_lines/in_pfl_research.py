@@ -1,4 +1,4 @@
-"""The experiment of docs/how-to/from-python.md in pfl-research, with strategies in rounds."""
+"""The experiment of docs/how-to/from-python.md in pfl-research, in rounds."""
 
 import matplotlib.pyplot as plt
 import numpy as np

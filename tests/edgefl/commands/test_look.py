@@ -74,7 +74,7 @@ def first(tmp_path: Path) -> None:
 
 @pytest.fixture
 def seeds(tmp_path: Path) -> Path:
-    """In runs/x: three seeds of two schemes."""
+    """In runs/x: three seeds of two strategies."""
     folder = tmp_path / "runs" / "x"
     for seed in (1, 2, 3):
         evaluated_run(folder / "fedavg" / f"seed{seed}", seed, SLOW, step_s=seed)

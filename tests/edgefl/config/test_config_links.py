@@ -10,12 +10,18 @@ import pytest
 from builders import S, experiment, layout, vector
 from paths import CONFIGS
 
-from edgefl.clocks.setup.devices import devices, emulated_devices
-from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
+from edgefl.clocks.setup.network import (
+    devices,
+    emulated_devices,
+    latencies,
+    network,
+    shape_of,
+    usual_bit_s,
+)
 from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config import file as config_file
-from edgefl.config.groups import parts, warnings
+from edgefl.config.experiment import group_warnings, parts
 from edgefl.errors import UserError
 from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace
@@ -116,7 +122,7 @@ def test_a_dead_stretch_is_warned_of_once(tmp_path: Path) -> None:
     loaded = config_file.load(
         written(tmp_path, "[links]\ntrace_up = 'tunnel.csv'\ntrace_down = 'tunnel.csv'")
     )
-    warning, repeats = warnings(loaded, tmp_path)
+    warning, repeats = group_warnings(loaded, tmp_path)
     assert warning.endswith(
         "tunnel.csv: nothing for 3.000000000 s from 1.000000000 s on (more than 1.000000000 s)"
     )
@@ -129,20 +135,20 @@ def test_a_run_longer_than_its_trace_is_warned_of(tmp_path: Path, stop: str, cou
     loaded = config_file.load(
         written(tmp_path, "[links]\ntrace_up = 't.csv'\n"), [f"stop={{{stop}}}"]
     )
-    said = warnings(loaded, tmp_path)
+    said = group_warnings(loaded, tmp_path)
     assert len(said) == count
     assert all("t.csv repeats every 2 s: its last row lasts 1 s" in line for line in said)
 
 
 def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
     text = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\nprofile = 'lora-like'"
-    (warning,) = warnings(config_file.load(written(tmp_path, text)), tmp_path)
+    (warning,) = group_warnings(config_file.load(written(tmp_path, text)), tmp_path)
     assert (
         warning == 'links: the loss of profile lora-like has no effect on a medium of kind "tdma",'
         " where edges have no rate of their own"
     )
-    assert not warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
-    assert not warnings(
+    assert not group_warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
+    assert not group_warnings(
         config_file.load(written(tmp_path, text.replace("lora-like", "lte"))), tmp_path
     )
 
@@ -164,7 +170,7 @@ SHARED_UP = "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n"
     ],
 )
 def test_rates_of_links_that_count_for_nothing(tmp_path: Path, text: str, what: str | None) -> None:
-    found = warnings(config_file.load(written(tmp_path, text)), tmp_path)
+    found = group_warnings(config_file.load(written(tmp_path, text)), tmp_path)
     kind = "tdma" if "tdma" in text else "bottleneck"
     assert found == (
         []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from paths import CONFIGS
 
-from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.plan import slots_of_model, timetable
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import load

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.edge import Edge, Phase
 from edgefl.edges.training import (
     STEPS,

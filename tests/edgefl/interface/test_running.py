@@ -27,7 +27,7 @@ from edgefl.errors import UserError
 from edgefl.interface import running
 from edgefl.interface.running import ModelScores
 from edgefl.strategies.base.catalog import strategy_names
-from edgefl.strategies.fedasmu_fa import FedASMUFA
+from edgefl.strategies.fedasmu import FedASMUFA
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedavg import FedAvg
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.errors import UserError
 from edgefl.models import (
     lenet5,

@@ -22,8 +22,8 @@ def run(directory: Path, facts: dict[str, Any] | None = None, **sections: Any) -
     return directory
 
 
-def found(**schemes: list[Path]) -> dict[str, list[str]]:
-    return {name: list(map(str, each)) for name, each in differences(schemes).items()}
+def found(**strategies: list[Path]) -> dict[str, list[str]]:
+    return {name: list(map(str, each)) for name, each in differences(strategies).items()}
 
 
 def test_another_strategy_name_or_port_is_no_difference(tmp_path: Path) -> None:
@@ -72,11 +72,11 @@ def test_each_difference_is_named(tmp_path: Path, sections: dict[str, Any], line
 def test_what_most_runs_have_is_usual_unless_there_is_a_baseline(tmp_path: Path) -> None:
     slow = run(tmp_path / "slow", links={"up_mbit_s": 1.0})
     fast = [run(tmp_path / name, links={"up_mbit_s": 9.0}) for name in ("fast", "faster")]
-    schemes = {"slow": [slow], "fast": fast[:1], "faster": fast[1:]}
+    strategies = {"slow": [slow], "fast": fast[:1], "faster": fast[1:]}
     difference = Difference("links.up_mbit_s", 1.0, 9.0)
-    assert differences(schemes) == {"slow": (difference,), "fast": (), "faster": ()}
+    assert differences(strategies) == {"slow": (difference,), "fast": (), "faster": ()}
     difference = Difference("links.up_mbit_s", 9.0, 1.0)
-    assert differences(schemes, "slow") == {
+    assert differences(strategies, "slow") == {
         "slow": (),
         "fast": (difference,),
         "faster": (difference,),

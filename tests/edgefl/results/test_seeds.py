@@ -1,4 +1,4 @@
-"""Several seeds of a scheme: config key, directories, mean and deviation, table and figure."""
+"""Several seeds of a strategy: config key, directories, mean and deviation, table and figure."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_no_strategy_may_be_called_like_a_seed(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ directories
-def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Path) -> None:
+def test_the_seeds_of_a_strategy_are_found_in_order_from_every_level(tmp_path: Path) -> None:
     runs = [run(tmp_path / "x" / "fedavg" / f"seed{seed}", seed) for seed in (10, 2, 1)]
     alone = run(tmp_path / "x" / "fedbuff", 1)
     (tmp_path / "x" / "figures").mkdir()

@@ -47,10 +47,7 @@ from edgefl.strategies.dissemination.refresh_points import (
     MetaModel,
     RefreshPoints,
 )
-from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
-from edgefl.strategies.fedasmu_0 import FedASMU0
-from edgefl.strategies.fedasmu_da import FedASMUDA
-from edgefl.strategies.fedasmu_fa import FedASMUFA
+from edgefl.strategies.fedasmu import FedASMU, FedASMU0, FedASMUDA, FedASMUFA, FedASMUOptions
 from edgefl.strategies.fedssmu import FedSSMU, FedSSMUOptions, RefreshInRound
 from edgefl.streams import Streams
 from edgefl.vector_store import VectorStore

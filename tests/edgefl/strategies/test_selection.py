@@ -18,9 +18,9 @@ from state_relay import Relay, begun
 from edgefl import catalog
 from edgefl.clocks.setup.resumption import digests
 from edgefl.clocks.virtual.run import Saving, run_virtual
-from edgefl.config.errors import Source
 from edgefl.config.file import from_json, load, to_json
 from edgefl.config.names import check, own_names, server_code, strategy_warnings
+from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.record.replay import replay
 from edgefl.results.read import read_events

@@ -15,7 +15,7 @@ from builders import S, vector
 from torch import nn
 from trainers import FakeTask, finished
 
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat, layout_of

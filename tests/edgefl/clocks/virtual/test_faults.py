@@ -10,8 +10,8 @@ from builders import EXAMPLES, S, experiment, small_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.config.errors import Source
 from edgefl.config.names import check
+from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.results.read import read_events
 from emulator.compute import Rate

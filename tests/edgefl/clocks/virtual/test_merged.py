@@ -25,7 +25,7 @@ from edgefl.clocks.virtual.pool.executor import A_TASK_FAILED
 from edgefl.clocks.virtual.pool.merged import MergedSteps
 from edgefl.clocks.virtual.run import Saving, run_virtual
 from edgefl.clocks.virtual.run_batch import BatchRun, RunBatch
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.torch_device import CPU, chosen, make_repeatable

@@ -14,8 +14,8 @@ from media import SLOTS, ns, transfers
 from tdma_rounds import play, rounds, slotted
 
 from edgefl.clocks.setup.plan import strategy
-from edgefl.config.errors import Source
 from edgefl.config.names import check
+from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.results.read import read_csv, read_events
 from edgefl.vectors import Layout, LayoutEntry, aligned

@@ -21,7 +21,7 @@ from edgefl.plugins.profile.edge_profile import (
     trace,
     varied,
 )
-from edgefl.results.measured import Busy, MeasuredEdge, Span
+from edgefl.results.families.native import Busy, MeasuredEdge, Span
 from emulator.capacity.trace import read_trace
 
 

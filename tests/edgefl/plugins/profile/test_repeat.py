@@ -10,10 +10,10 @@ from native_runs import write_run
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.plan import refuse_native
+from edgefl.config.experiment import parts
 from edgefl.config.file import load
-from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.plugins.profile.command import profile
 from edgefl.plugins.profile.repeat import (

@@ -13,10 +13,11 @@ from edgefl.plugins.sweep.choice import (
     between,
     beyond,
     edges,
+    late_accuracy,
+    metric,
     next_setting,
 )
-from edgefl.plugins.sweep.metrics import late_accuracy, metric
-from edgefl.plugins.sweep.samplers import BATCH, Sampler, sampler
+from edgefl.plugins.sweep.search import BATCH, Sampler, sampler
 from edgefl.plugins.sweep.settings import GridAxis, Setting, ValueRange, settings
 
 ACCURACY, LOSS = metric("final_accuracy"), metric("final_loss")

@@ -1,4 +1,4 @@
-"""Figures of distilling schemes, and accuracy on the data of each runtime class of devices."""
+"""Figures of distilling strategies, and accuracy on the data of each runtime class of devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.data.task import right_answers
+from edgefl.data.dataset import right_answers
 from edgefl.models.scores import LabelCounts
 from edgefl.results.families.by_label import by_runtime
 from edgefl.results.families.distillation import series

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
-from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
+from edgefl.plugins.sweep.choice import METRICS_BY_NAME
 from edgefl.results.families.edge_scores import COLUMNS, FAMILY, LOSS, over_edges, scored_versions
 
 HEAD = "version,emulated_s,edge,loss,accuracy,samples"

@@ -25,7 +25,7 @@ from edgefl.results.figures import base, timeline
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """An experiment with two schemes: "fast", with two seeds, and "slow"."""
+    """An experiment with two strategies: "fast", with two seeds, and "slow"."""
     record(tmp_path / "fast" / "seed1", 1)
     record(tmp_path / "fast" / "seed2", 2, slower=1.5)
     record(tmp_path / "slow", slower=2.0)
@@ -82,13 +82,13 @@ def linear(colour: Any) -> np.ndarray:
 def test_limits_scales_title_and_labels(folder: Path) -> None:
     style = {"x": "emulated_s", "xlim": (1.0, 20.0), "ylim": (0.05, None), "log": "y"}
     names = {"slow": "Slow and steady", "x": "Time", "y": "Share"}
-    figure = of_runs("accuracy", folder, **style, title="Two schemes", labels=names)
+    figure = of_runs("accuracy", folder, **style, title="Two strategies", labels=names)
     (axes,) = figure.axes
     assert axes.get_xlim() == (1.0, 20.0) and axes.get_ylim()[0] == 0.05
     assert (axes.get_yscale(), axes.get_xscale()) == ("log", "linear")
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("Time", "Share")
     (legend,) = figure.legends
-    assert legend.get_title().get_text() == "Two schemes"
+    assert legend.get_title().get_text() == "Two strategies"
     assert "Slow and steady" in [text.get_text() for text in legend.get_texts()]
 
 
@@ -164,41 +164,43 @@ def curves(sizes: dict[str, float], seeds: int = 1, target: float | None = None)
     return of_rows("accuracy", columns, rows)
 
 
-def controls(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
-    return of_rows("controls", dissemination.CONTROLS, _of_panels(schemes))
+def controls(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
+    return of_rows("controls", dissemination.CONTROLS, _of_panels(strategies))
 
 
-def distilled(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
-    return of_rows("distillation", distillation.COLUMNS, _of_panels(schemes))
+def distilled(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
+    return of_rows("distillation", distillation.COLUMNS, _of_panels(strategies))
 
 
-def runtimes(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
-    return of_rows("runtimes", by_label.COLUMNS, _of_panels(schemes))
+def runtimes(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> Figure:
+    return of_rows("runtimes", by_label.COLUMNS, _of_panels(strategies))
 
 
-def _of_panels(schemes: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> list[Any]:
+def _of_panels(strategies: dict[str, dict[str, Sequence[tuple[float, float]]]]) -> list[Any]:
     return [
-        (scheme, panel, *point)
-        for scheme, panels in schemes.items()
+        (strategy, panel, *point)
+        for strategy, panels in strategies.items()
         for panel, points in panels.items()
         for point in points
     ]
 
 
-def staleness(schemes: list[str]) -> Figure:
-    rows = [(scheme, at, 0, at) for scheme in schemes for at in (0, 1)]
+def staleness(strategies: list[str]) -> Figure:
+    rows = [(strategy, at, 0, at) for strategy in strategies for at in (0, 1)]
     return of_rows("slot-staleness", slots.STALENESS, rows)
 
 
 FIGURES: dict[str, Callable[[list[str]], Figure]] = {
-    "accuracy": lambda schemes: curves(dict.fromkeys(schemes, 1e6), target=0.8),
-    "controls": lambda schemes: controls(
-        {scheme: dict.fromkeys(dissemination.PANELS, POINTS) for scheme in schemes}
+    "accuracy": lambda strategies: curves(dict.fromkeys(strategies, 1e6), target=0.8),
+    "controls": lambda strategies: controls(
+        {strategy: dict.fromkeys(dissemination.PANELS, POINTS) for strategy in strategies}
     ),
-    "distillation": lambda schemes: distilled(
-        {scheme: dict.fromkeys(distillation.PANELS, POINTS) for scheme in schemes}
+    "distillation": lambda strategies: distilled(
+        {strategy: dict.fromkeys(distillation.PANELS, POINTS) for strategy in strategies}
     ),
-    "runtimes": lambda schemes: runtimes({scheme: {"long": POINTS} for scheme in schemes}),
+    "runtimes": lambda strategies: runtimes(
+        {strategy: {"long": POINTS} for strategy in strategies}
+    ),
     "staleness": staleness,
 }
 
@@ -225,9 +227,9 @@ def test_a_legend_is_whole(kind: str, name: str) -> None:
     ("draw", "panels"),
     [(controls, dissemination.PANELS), (distilled, distillation.PANELS), (runtimes, ("long",))],
 )
-def test_no_two_of_fourteen_schemes_look_alike(draw: Any, panels: Sequence[str]) -> None:
-    """There are seven colours, but configs with nine and with fourteen such schemes."""
-    figure = draw({f"scheme {number}": dict.fromkeys(panels, POINTS) for number in range(14)})
+def test_no_two_of_fourteen_strategies_look_alike(draw: Any, panels: Sequence[str]) -> None:
+    """There are seven colours, but configs with nine and with fourteen such strategies."""
+    figure = draw({f"strategy {number}": dict.fromkeys(panels, POINTS) for number in range(14)})
     lines = [line for line in figure.axes[0].get_lines() if not line.get_label().startswith("_")]
     looks = {
         (line.get_color(), line.get_linestyle(), line.get_marker(), line.get_markerfacecolor())
