@@ -380,7 +380,7 @@ class RemoteCoordinator:
             case HostLine(_, text):
                 self._log(COORDINATOR, "", text)
                 self._lines.append(text)
-            case EdgeEnded(_, status, _, _):
+            case EdgeEnded(status=status):
                 self.status = status
             case SessionEvent(text):
                 self._log(COORDINATOR, "", text)
