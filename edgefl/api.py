@@ -30,8 +30,7 @@ from edgefl.config.experiment import (
 from edgefl.config.faults import Availability, FaultEntry
 from edgefl.config.links import Devices, Group, Links, Medium
 from edgefl.config.section import Section
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task, cross_entropy, right_answers
+from edgefl.data.dataset import Dataset, Task, cross_entropy, right_answers
 from edgefl.errors import UserError, nearest
 from edgefl.jobs import Distill, Gradient, Job, Predict, Result, Sensitivity
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions, Timed

@@ -43,6 +43,12 @@ PARTS = {  # table of a config -> package of its plug-ins, attribute that one bi
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
 MAIN = "__main__"  # the module of a script, a notebook or an interactive session
 STRATEGIES = "edgefl.strategies"
+# strategies that stand in the file of the one that they vary -> its name; the class has their name
+VARIANTS = {
+    **dict.fromkeys(("fedasmu-0", "fedasmu-da", "fedasmu-fa"), "fedasmu"),
+    **dict.fromkeys(("wkafl-no-noniid", "wkafl-no-selection", "wkafl-no-staleness"), "wkafl"),
+    "sync-tdma-fl": "tdma-fl",
+}
 
 
 class RunInImport(BaseException):
@@ -61,8 +67,11 @@ def names(package: str, attribute: str) -> list[str]:
 
 def one_line(package: str, name: str) -> str:
     """Return the first line of the plug-in's docstring, without importing it."""
-    text = ast.get_docstring(_parsed(_folder(package) / f"{name}.py")) or ""
-    return text.partition("\n")[0]
+    stem = VARIANTS.get(name, name) if package == STRATEGIES else name
+    tree = _parsed(_folder(package) / f"{stem.replace('-', '_')}.py")
+    classes = [each for each in tree.body if isinstance(each, ast.ClassDef) and stem != name]
+    own = next((each for each in classes if each.name.lower() == name.replace("-", "")), tree)
+    return (ast.get_docstring(own) or "").partition("\n")[0]
 
 
 def find(
@@ -102,10 +111,12 @@ def name_of(found: Any) -> str:
     """
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
     if not (isinstance(module, str) and isinstance(name, str)):
-        raise UserError(f"expected a class, a function or a name, found a {type(found).__name__}")
+        raise UserError(f"expected a class, a function or a name, found {type(found).__name__}")
     package, _, stem = module.rpartition(".")
-    if package == STRATEGIES and name.lower() == stem.replace("_", ""):
-        return stem.replace("_", "-")
+    if package == STRATEGIES:
+        for known in (stem.replace("_", "-"), *VARIANTS):
+            if name.lower() == known.replace("-", ""):
+                return known
     binds = next((attribute for of, attribute, _ in PARTS.values() if of == package), "")
     if getattr(sys.modules.get(module), binds, None) is found:
         return stem

@@ -75,7 +75,7 @@ class Evaluate:
 class Predict:
     """Compute the logits of a model on unlabelled samples: {"logits": flat, samples x classes}.
 
-    Of a causal language model: {"top_logits": flat}, see edgefl.models.top_logits. ``samples``:
+    Of a causal language model: {"top_logits": flat}, see edgefl.models.distil. ``samples``:
     number of samples, evenly spaced; None: all. ``top``: words per position of a text.
     """
 
@@ -84,11 +84,11 @@ class Predict:
     top: int = 64
 
     def work(self, learned: Any) -> Result:
-        from edgefl.models import distil, top_logits
+        from edgefl.models import distil
 
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
         if learned.predicts_tokens:
-            return {"top_logits": top_logits.predicted(space, self.weights, inputs, self.top)}, {}
+            return {"top_logits": distil.predicted(space, self.weights, inputs, self.top)}, {}
         return {"logits": distil.logits(space, self.weights, inputs)}, {}
 
 
@@ -121,7 +121,7 @@ class Distill:
     top_teachers: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def work(self, learned: Any) -> Result:
-        from edgefl.models import distil, top_logits
+        from edgefl.models import distil
         from edgefl.models.adam import Adam
 
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
@@ -137,7 +137,7 @@ class Distill:
         if self.top_teachers:
             of_devices = [self.top_teachers[edge] for edge in sorted(self.top_teachers)]
             words = learned.task.dataset.vocabulary
-            teacher = top_logits.TextTeachers.of(inputs, of_devices, words)
+            teacher = distil.TextTeachers.of(inputs, of_devices, words)
         else:
             teacher = distil.SampleLogits(space.placed(self.teacher).view(len(inputs), -1))
         numbers = distil.distil(

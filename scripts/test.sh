@@ -12,7 +12,7 @@ chosen="not rest"
 words=()
 for word in "$@"; do
     case "$word" in
-        --fast) chosen="not processes and not slow and not rest" ;;
+        --fast) chosen="not processes and not slow and not rest"; words+=("--hypothesis-profile=fast") ;;
         --rest) chosen="rest" ;;
         *) words+=("$word") ;;
     esac

@@ -9,21 +9,40 @@ after another, in one worker.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Generator, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from warm_python import WarmPython
+
+# for scripts/test.sh --fast: a quarter of the examples
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=25)
 
 NEEDS_MARK = frozenset(
     ("os.fork", "os.posix_spawn", "subprocess.Popen", "socket.bind", "socket.connect")
 )
 collect_ignore = ["examples"]  # a user's own files; test_pages.py runs them
+FILE_MARKS = re.compile(r"^pytestmark = (?:[^\[\n].*|\[(?:.|\n)*?^\]|\[.*\])$", re.MULTILINE)
 _unmarked = False  # whether a test without the mark is running
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not import a file if ``-m "not ... and not ..."`` leaves out all of its tests."""
+    words = config.option.markexpr.split(" and ")
+    if collection_path.suffix != ".py" or not all(word.startswith("not ") for word in words):
+        return None
+    marks = FILE_MARKS.search(collection_path.read_text(encoding="utf-8"))
+    found = set() if marks is None else set(re.findall(r"mark\.(\w+)", marks[0]))
+    if marks is not None and "warm_python" in marks[0]:
+        found.add("processes")
+    return True if found & {word.removeprefix("not ") for word in words} else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

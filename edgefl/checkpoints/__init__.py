@@ -2,6 +2,5 @@
 
 codec    a graph of objects as a pickle and arrays, and the restricted reader. Start here
 allowed  the classes and methods that a checkpoint may name
-buffers  arrays that share memory, each piece of it once
 files    the files of a run's checkpoints
 """

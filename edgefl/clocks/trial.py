@@ -19,7 +19,7 @@ from edgefl.catalog import is_own
 from edgefl.clocks.processes import answer_of_fork
 from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.errors import Bug, UserError, told, users_place
 
 if TYPE_CHECKING:

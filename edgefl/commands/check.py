@@ -31,10 +31,9 @@ from edgefl.catalog import is_own
 from edgefl.commands import show
 from edgefl.commands.options import Config, Overrides
 from edgefl.commands.running import config_warnings
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, parts
 from edgefl.config.file import Changes
 from edgefl.config.file import Config as ConfigTables
-from edgefl.config.groups import parts
 from edgefl.errors import Bug, UserError, listed
 from edgefl.results.progress import clock
 from edgefl.results.tables import plain_table

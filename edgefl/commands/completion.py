@@ -51,10 +51,9 @@ def plugins(part: str) -> list[tuple[str, str]]:
         package, attribute, _ = catalog.PARTS[part]
         names = catalog.names(package, attribute)
         return [(name, catalog.one_line(package, name)) for name in names]
-    from edgefl.strategies.base.catalog import file_stem, strategy_names
+    from edgefl.strategies.base.catalog import strategy_names
 
-    package = catalog.STRATEGIES
-    return [(name, catalog.one_line(package, file_stem(name))) for name in strategy_names()]
+    return [(name, catalog.one_line(catalog.STRATEGIES, name)) for name in strategy_names()]
 
 
 def configs(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:

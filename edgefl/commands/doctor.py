@@ -105,7 +105,8 @@ def examined() -> Iterator[Finding]:
 
 def _python() -> Finding:
     found = f"edgefl {edgefl.__version__} on Python {sys.version.split()[0]}, {sys.executable}"
-    if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or ""):
+    optimized = "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "")
+    if optimized or sys.base_prefix == "/usr":  # Debian's is, without that option
         return Finding("python", "ok", found)
     return Finding(
         "python",

@@ -17,8 +17,8 @@ import typer
 from edgefl.clocks.network_addresses import split_tcp
 from edgefl.commands import show
 from edgefl.commands.options import given
-from edgefl.config.errors import EDGE_ID, PATTERNS
 from edgefl.config.experiment import Edges
+from edgefl.config.section import EDGE_ID, PATTERNS
 from edgefl.entry_points import behind
 from edgefl.errors import UserError
 from edgefl.exit_status import NO_ANSWER, REFUSED

@@ -172,7 +172,7 @@ def compare(
         raise UserError("--markdown and --latex: expected one of them, since both print")
     found = answer(runs, Question(baseline, x, target, accuracy.value, method.value, effect))
     if strict:
-        differences.refuse({each.name: each.differs for each in found.schemes})
+        differences.refuse({each.name: each.differs for each in found.strategies})
     keys = [] if columns is None else [key.strip() for key in columns.split(",")]
     if age or not {*keys}.isdisjoint(QUANTITIES):
         found = with_ages(found, open_runs(runs))
@@ -225,7 +225,9 @@ def _written(
     from edgefl.results import compare as compare_runs
     from edgefl.results.typed_tables import of_records, write_parquet
 
-    numbers = (compare_runs.of_runs if rows is RecordsOf.runs else compare_runs.of_schemes)(found)
+    numbers = (compare_runs.of_runs if rows is RecordsOf.runs else compare_runs.of_strategies)(
+        found
+    )
     if csv is not None:
         compare_runs.write_records(numbers, csv)
         yield csv
@@ -288,7 +290,7 @@ YLimits = Annotated[str, typer.Option(metavar="LOW,HIGH", help="The same for the
 Log = Annotated[str, typer.Option(metavar="x|y|xy", help="Logarithmic axes.")]
 Labels = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=TEXT", help="Another text for a scheme, or for the axis x or y."),
+    typer.Option(metavar="NAME=TEXT", help="Another text for a strategy, or for the axis x or y."),
 ]
 PlotTarget = Annotated[
     float | None,

@@ -38,9 +38,8 @@ from edgefl.clocks.setup.resumption import (
 )
 from edgefl.clocks.setup.rundir import writable
 from edgefl.commands import show
-from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.experiment import Experiment, Stop, group_warnings
 from edgefl.config.file import Changes, Config, load
-from edgefl.config.groups import warnings as group_warnings
 from edgefl.config.names import strategy_warnings
 from edgefl.errors import ProcessDied, UserError, listed, printable
 from edgefl.exit_status import FAILED

@@ -22,14 +22,12 @@ import tomli_w
 
 from edgefl.catalog import load_dotted
 from edgefl.config import packaged
-from edgefl.config.errors import Loc, Source, as_override, check_numbers, dotted, found, validated
-from edgefl.config.experiment import Experiment, StrategyEntry
-from edgefl.config.groups import TRACES
+from edgefl.config.experiment import TRACES, Experiment, StrategyEntry
 from edgefl.config.keys import nearest_key
 from edgefl.config.names import check as check_names
-from edgefl.config.names import check_own_file, own_names, with_plugins
+from edgefl.config.names import check_own_file, kind_of, own_names, with_plugins
 from edgefl.config.packaged import EXTENDS
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.section import Loc, Source, as_override, check_numbers, dotted, found, validated
 from edgefl.config.toml import MOST_NESTED, TOO_DEEP, BadTOML, parsed, too_deep
 from edgefl.errors import UserError, as_user_error, near_file, nearest
 from emulator.compute import read_device_table

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from edgefl.config.errors import table_of
 from edgefl.config.experiment import Experiment
+from edgefl.config.section import table_of
 from edgefl.errors import nearest
 
 # ending of a key -> its unit
@@ -197,11 +197,6 @@ def keys(model: type[BaseModel]) -> list[Key]:
 def about(model: type[BaseModel]) -> str:
     """Return the text of a table, in one line."""
     return " ".join(inspect.cleandoc(model.__doc__ or "").split())
-
-
-def undocumented(model: type[BaseModel]) -> list[str]:
-    """Return the names of keys without a text."""
-    return [key.name for key in keys(model) if not key.text]
 
 
 def owner(model: type[BaseModel], name: str) -> type[BaseModel]:

@@ -9,17 +9,22 @@ import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from edgefl import catalog
 from edgefl.compression.compressor import find as find_compressor
-from edgefl.config.errors import Loc, Source, validated
-from edgefl.config.experiment import Compression, Experiment, Named, StrategyEntry, Unlabelled
-from edgefl.config.groups import check as check_groups
-from edgefl.config.groups import parts
+from edgefl.config.experiment import (
+    Compression,
+    Experiment,
+    Named,
+    StrategyEntry,
+    Unlabelled,
+    check_groups,
+    parts,
+)
 from edgefl.config.scores import SCORES, measured
-from edgefl.config.section import Section
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.section import Loc, Section, Source, validated
+from edgefl.entry_points import entries, loaded
 from edgefl.errors import UserError, near_file, nearest
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import misnamed
@@ -31,6 +36,11 @@ from edgefl.strategies.selection.selector import Selection
 from edgefl.vectors import SMALLEST_RATE
 from emulator.availability import recorded_presence
 from emulator.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from edgefl.config.experiment import Experiment
+    from edgefl.config.section import Source
+
 
 DIRECTORY_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 SEED_NAME = r"seed\d+"
@@ -516,3 +526,46 @@ def _check_absences(experiment: Experiment, source: Source, base: Path | None) -
             f"availability {path}: no interval of edge {missing[0]!r}, but of others: expected all"
             " edges, or none of their ids",
         )
+
+
+# ---------------------------------------------------------------------- kinds of tasks
+# Kinds of tasks that plug-ins bring: ``task = "KIND:..."`` in an experiment.
+#
+# The core trains a torch module on arrays. A plug-in may bring something else that edges can train,
+# such as a Flower app. It registers an object with the methods of ``TaskKind`` as an entry point of
+# the group ``edgefl.task_kinds``, with the word before the colon as its name.
+
+GROUP = "edgefl.task_kinds"
+
+
+class TaskKind(Protocol):
+    """What the core asks of a kind of tasks. Only ``learning`` may import what is optional."""
+
+    clients_evaluate: bool
+    """Whether each edge evaluates the model by itself, so that clients.csv has their scores."""
+
+    def check_name(self, task: str, folders: Sequence[Path]) -> None:
+        """UserError unless ``task`` names a task in one of ``folders``."""
+        ...
+
+    def check(self, experiment: Experiment, source: Source, base: Path | None) -> None:
+        """UserError for the first thing in ``experiment`` that such a task cannot do."""
+        ...
+
+    def digest(self, task: str, folders: Sequence[Path]) -> str:
+        """Return a digest of the task's files; "" if there is no such task now."""
+        ...
+
+    def learning(self, experiment: Experiment, base: Path | None) -> Any:
+        """Return the ``edgefl.clocks.setup.learning.Learning`` of a process."""
+        ...
+
+
+def kind_of(task: str | None) -> TaskKind | None:
+    """Return the kind of ``task``; None if it is one of the core's, or there is no task.
+
+    UserError if its plug-in cannot be loaded.
+    """
+    name, colon, _ = (task or "").partition(":")
+    entry = entries(GROUP).get(name) if colon else None
+    return None if entry is None else loaded(entry)

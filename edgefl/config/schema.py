@@ -189,7 +189,7 @@ def _plugins(table: str, others: bool) -> Plugins:
 
 def _strategies(others: bool) -> Plugins:
     made: Plugins = {
-        name: (catalog.one_line(catalog.STRATEGIES, strategies.file_stem(name)), _options(found))
+        name: (catalog.one_line(catalog.STRATEGIES, name), _options(found))
         for name in strategies.strategy_names()
         for found in [strategies.load(name)]
     }

@@ -69,8 +69,9 @@ from edgefl.protocol.messages import (
 )
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
+from edgefl.record.files import Row
 from edgefl.record.record import Record
-from edgefl.record.rows import Row, event_line, event_row, joined_lines
+from edgefl.record.rows import event_line, event_row, joined_lines
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, EdgeJoined, Event

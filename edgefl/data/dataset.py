@@ -1,21 +1,27 @@
-"""A data set as numpy arrays, in memory or memory-mapped. Only its tensors need torch."""
+"""A data set as numpy arrays, in memory or memory-mapped, and a task: data, model and loss.
+
+Only their tensors need torch. A user's own ``task = "my_task.py:build"`` returns a ``Task``.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from edgefl.compiled.network import Network
 from edgefl.errors import UserError
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
     from edgefl.data.samples import NextTokens, Samples
+
 
 PART = 1 << 22  # elements that are checked at one time
 # largest number of elements for which all samples are normalised at once; above it, each batch is
@@ -264,3 +270,40 @@ def by_channel(pictures: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ..
     return tuple(round(float(value), 3) for value in mean), tuple(
         max(round(float(value), 3), 0.001) for value in deviation
     )
+
+
+def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Return the mean cross entropy of a batch of logits."""
+    from torch.nn import (
+        functional,  # here, so that processes that need only the data do not import torch
+    )
+
+    return functional.cross_entropy(outputs, targets)
+
+
+def right_answers(outputs: torch.Tensor, targets: torch.Tensor) -> Any:
+    """Return how many samples of the batch have their largest output at the target."""
+    return (outputs.argmax(dim=1) == targets).sum()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """The data, the model, the loss and the metric of an experiment.
+
+    ``model()`` builds a new module; ``loss(outputs, targets)`` returns the mean of a batch,
+    ``metric(outputs, targets)`` its sum. ``terms(targets)``: of how many terms the loss is the
+    mean.
+    """
+
+    dataset: Dataset
+    model: Callable[[], nn.Module]
+    loss: Callable[[Any, Any], Any] = cross_entropy
+    metric: Callable[[Any, Any], Any] = right_answers
+    terms: Callable[[Any], int] = len
+    network: Network | None = None  # the same model, if it is known without torch
+
+    @property
+    def classifies(self) -> bool:
+        """Whether loss and metric are cross-entropy and right answers, known of each sample."""
+        usual = self.loss is cross_entropy and self.metric is right_answers
+        return usual and self.terms is len

@@ -15,7 +15,7 @@ import orjson
 from pydantic import Field
 
 from edgefl.config.section import Section
-from edgefl.data import characters
+from edgefl.data import words
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.labels import checked
@@ -182,14 +182,14 @@ def _texts(
             f"{root}: expected texts x of one length and single characters y, found texts of"
             f" {min(lengths)} to {max(lengths)} characters"
         )
-    known = characters.alphabet([*train[1], *train[2], *test[2]])
-    characters.write(known, folder)
+    known = words.alphabet([*train[1], *train[2], *test[2]])
+    words.write_characters(known, folder)
     arrays = []
     for _, x, y in (train, test):
-        rows = characters.tokens("".join(x), known).reshape(len(x), -1)
-        arrays += [rows, characters.tokens("".join(y), known).astype(np.int64) - characters.FIRST]
+        rows = words.character_tokens("".join(x), known).reshape(len(x), -1)
+        arrays += [rows, words.character_tokens("".join(y), known).astype(np.int64) - words.FIRST]
     train_x, train_y, test_x, test_y = arrays
-    vocabulary = len(known) + characters.FIRST
+    vocabulary = len(known) + words.FIRST
     return Dataset(
         train_x, train_y, test_x, test_y, len(known), vocabulary=vocabulary, columns=columns
     )

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.config.section import Section
-from edgefl.data import characters
+from edgefl.data import words
 from edgefl.data.cache import cached
 from edgefl.data.dataset import Dataset
 from edgefl.data.download import Download
@@ -63,14 +63,14 @@ def load(directory: Path, options: Options) -> Dataset:
 
 def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
     texts = speeches(_read(path), path)
-    known = characters.alphabet(texts.values())
-    characters.write(known, folder)
+    known = words.alphabet(texts.values())
+    words.write_characters(known, folder)
     train, test, speakers = [], [], []
     for number, name in enumerate(sorted(texts)):
-        text = characters.tokens(texts[name], known)
+        text = words.character_tokens(texts[name], known)
         cut = round(len(text) * (1 - options.test_share))
-        train.append(characters.windows(text[:cut], options.length, options.stride))
-        test.append(characters.windows(text[cut:], options.length, options.stride))
+        train.append(words.windows(text[:cut], options.length, options.stride))
+        test.append(words.windows(text[cut:], options.length, options.stride))
         speakers.append(np.full(len(train[-1][1]), number))
     (train_x, train_y), (test_x, test_y) = (
         tuple(map(np.concatenate, zip(*parts))) for parts in (train, test)
@@ -80,7 +80,7 @@ def _parsed(path: Path, options: Options, folder: Path) -> Dataset:
             f"{path}: no speaker has more than {options.length} characters in the training part, or"
             " none has in the test part"
         )
-    vocabulary = len(known) + characters.FIRST
+    vocabulary = len(known) + words.FIRST
     return Dataset(
         train_x,
         train_y,

@@ -41,6 +41,9 @@ FEW_FLOWS, LONGEST_OF_WINDOW, FIRST_OF_WINDOW, LONGEST_OF_TRANSFER = 32, 3.8, 0.
 COARSE_FROM, COARSE_GRAINS = 64, 2
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
+# On links that the kernel paces: most bytes that it gets at once, and the grains of a wake-up in
+# the time by which it gets them before their first one leaves
+MOST_FAR_BYTES, FAR_GRAINS = 1 << 19, 8
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
 NATIVE_WINDOW = 1 << 22
 
@@ -74,16 +77,24 @@ class PiecePlan:
 
     ``grain_ns``: pieces that can wait are sent at its multiples, so that one wake-up serves many
     links.
+
+    ``far_ns``: on links that the kernel paces, link time of a piece, and of what waits in the
+    kernel when the next one follows.
     """
 
     window_ns: int
     piece_ns: int
     grain_ns: int = 1
+    far_ns: int = 0
 
     def length_ns(self, flows: int) -> int:
         """The link time of a piece while there are so many shaped flows."""
         longest_ns = max(self.piece_ns, int(LONGEST_OF_WINDOW * self.window_ns))
         return min(self.piece_ns * (1 + flows // FEW_FLOWS), longest_ns)
+
+    def kernel_piece_ns(self, flows: int) -> int:
+        """The link time of a piece on a link that the kernel paces."""
+        return self.far_ns * (COARSE_GRAINS if flows >= COARSE_FROM else 1)
 
     def rounded_to_ns(self, flows: int) -> int:
         """The time between two wake-ups for pieces while there are so many shaped flows."""
@@ -101,6 +112,10 @@ class PacedFlow(Flow):
     were sent or credited. ``release_at``: when the next piece may be sent. ``due_at``: for the end
     of each released piece (total body bytes), the moment at which these bytes are at the receiver
     by the service curve. ``piece_ns``: link time of the first piece.
+
+    ``kernel``: the kernel spaces the bytes, so they are released in longer pieces, of
+    ``kernel_ns``, and ``far_ns`` before the first one may leave. ``leave_ns``: when the last
+    released byte leaves. ``burst_ns``: link time of what the kernel sends at once.
 
     Of an upload: ``began_ns``, when its training began, if known; ``ready_ns``, when it is ready;
     ``ready``, the entry of an agenda that reports this (None: it is reported). ``void``: it is not
@@ -124,6 +139,11 @@ class PacedFlow(Flow):
     starts: bool = False
     rate_bit_s: int = 0
     planned: tuple[int, int] | None = None  # of ``_plan_steady``: (end of next piece, its due_at)
+    kernel: bool = False
+    kernel_ns: int = 0
+    far_ns: int = 0
+    burst_ns: int = 0
+    leave_ns: int = 0
     length_ns: int = FOREVER  # link time of a piece's body, as planned; native ones do not grow
     began_ns: int | None = None
     ready_ns: int = 0
@@ -137,10 +157,12 @@ class PacedFlow(Flow):
         rtt_ns: int,
         now: int,
         native_bit_s: int | None = None,
+        burst: int | None = None,
     ) -> None:
         """Choose the pieces of a transfer whose link has it since ``now``.
 
-        ``native_bit_s``: the rate of the last transfer on this path, if it is native.
+        ``native_bit_s``: the rate of the last transfer on this path, if it is native. ``burst``:
+        the bytes that the kernel sends at once, if it can pace this transfer.
         """
         if network.link(self.transfer.edge, self.transfer.direction).capacity is None:
             self.shape_native(native_bit_s)
@@ -151,6 +173,17 @@ class PacedFlow(Flow):
         self.piece = min(max(by_length, SMALLEST_PIECE), LARGEST_PIECE)
         self.piece_ns = (self.meta + self.piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
         self.window_ns = pace.window_ns + rtt_ns
+        self.far_ns = pace.far_ns
+        quarter = self.transfer.size // 4
+        link, booking = network.booked(self.transfer)
+        self.kernel = (
+            burst is not None
+            and booking is not None
+            and link.steady(booking) is not None
+            and burst <= min(quarter, rate * pace.window_ns // (8 * NS_PER_S))
+        )
+        if self.kernel and burst is not None:
+            self.burst_ns = burst * 8 * NS_PER_S // rate
 
     def shape_native(self, native_bit_s: int | None) -> None:
         """Choose the pieces of a transfer on a native link; ``native_bit_s``: see ``shape``."""
@@ -187,6 +220,15 @@ class PacedFlow(Flow):
         """Body bytes of an upload that have arrived."""
         received: int = self.content.received
         return received
+
+    @property
+    def early_ns(self) -> int:
+        """How long before it is due a byte leaves that the kernel paces.
+
+        The last byte of a burst is then as early as that of a first piece may be.
+        """
+        by_window = self.window_ns + min(self.piece_ns - self.burst_ns, 0)
+        return min(by_window, self.transfer.size // 4 * 8 * NS_PER_S // self.rate_bit_s)
 
     @property
     def _window_full(self) -> bool:
@@ -240,6 +282,10 @@ class PacedFlow(Flow):
             self.release_at = start
             return
         steady = link.steady(booking)
+        if steady is not None and self.kernel:
+            self._plan_kernel(link, booking, *steady)
+            return
+        self.kernel = False  # the link was changed meanwhile
         if steady is not None:
             self._plan_steady(link, start, booking, *steady)
             return
@@ -280,6 +326,20 @@ class PacedFlow(Flow):
         self.release_at = self._rounded(at_ns, due_ns)
         self.planned = (border, due_ns)
 
+    def _plan_kernel(self, link: Link, booking: Booking, curve: Steady, delay_ns: int) -> None:
+        """``plan_release`` of a transfer that the kernel paces: long before the bytes leave."""
+        rate, begin_ns = curve.rate_bit_s, curve.start_ns + delay_ns
+        most = min(rate * self.kernel_ns // (8 * NS_PER_S), MOST_FAR_BYTES)
+        border = min(self.released + max(most, self.piece), self.body)
+        sent = self.meta + self.released - booking.kept
+        first_ns = begin_ns - -max(0, sent) * WORK_PER_BYTE // rate
+        due_ns = begin_ns - -max(0, self.meta + border - booking.kept) * WORK_PER_BYTE // rate
+        far_ns = min(self.far_ns, MOST_FAR_BYTES * 8 * NS_PER_S // rate)
+        opens = link.opens_at(booking, self.meta + border)
+        at_ns, grain_ns = max(opens, first_ns - self.early_ns - far_ns), far_ns // FAR_GRAINS
+        rounded_ns = -(-at_ns // grain_ns) * grain_ns if self.released else at_ns
+        self.release_at, self.planned = rounded_ns, (border, due_ns)
+
     def _next_border(self, link: Link, booking: Booking | None) -> int:
         """Total body bytes after the next piece.
 
@@ -319,6 +379,7 @@ class PacedFlow(Flow):
             if self.planned is not None and self.completion is None:
                 self.released, due_ns = self.planned
                 self.due_at[self.released] = due_ns
+                self.leave_ns = due_ns - self.early_ns
             else:
                 link, booking = network.booked(self.carrier)
                 self.released = self._next_border(link, booking)
@@ -394,7 +455,7 @@ class Pacer:
     def __init__(self, exchange: Exchange[PacedFlow], pace: PiecePlan, fidelity: Fidelity) -> None:
         self.exchange, self.network = exchange, exchange.network
         self.pace, self.fidelity = pace, fidelity
-        self.shaped_flows = 0
+        self.shaped_flows = self.kernel_flows = 0
         self.native_bit_s: dict[tuple[str, str], int] = {}  # (edge, direction) -> last measured
         self._heap: list[tuple[int, int]] = []
         self._host_now = 0  # the latest host time that a caller gave
@@ -402,6 +463,8 @@ class Pacer:
     @property
     def grain_ns(self) -> int:
         """The emulated time between two wake-ups for pieces that can wait."""
+        if 0 < self.shaped_flows == self.kernel_flows:
+            return self.pace.window_ns // FAR_GRAINS
         return self.pace.rounded_to_ns(self.shaped_flows)
 
     def begin(
@@ -411,10 +474,14 @@ class Pacer:
         now: int,
         host_now: int,
         slots: tuple[int, ...] | None = None,
+        burst: int | None = None,
     ) -> None:
-        """Put the transfer on its link at ``now``. ``slots``: see ``Exchange.begin``."""
+        """Put the transfer on its link at ``now``.
+
+        ``slots``: see ``Exchange.begin``. ``burst``: see ``PacedFlow.shape``.
+        """
         self.exchange.begin(flow, now, slots)
-        flow.shape(self.network, self.pace, rtt_ns, now, self._native_bit_s(flow))
+        flow.shape(self.network, self.pace, rtt_ns, now, self._native_bit_s(flow), burst)
         self._begun(flow, now, host_now)
 
     def begin_native(self, flow: PacedFlow, now: int) -> None:
@@ -453,9 +520,10 @@ class Pacer:
         return self.native_bit_s.get((flow.transfer.edge, flow.transfer.direction))
 
     def _begun(self, flow: PacedFlow, now: int, host_now: int) -> None:
-        self.shaped_flows += flow.shaped
+        self._count(flow, 1)
         flow.lengthen(self.pace.length_ns(self.shaped_flows))
         flow.grain_ns = self.grain_ns
+        flow.kernel_ns = self.pace.kernel_piece_ns(self.shaped_flows)
         if flow.body == 0:
             flow.last_byte_ns = now
         self._replan(flow, host_now)
@@ -484,6 +552,7 @@ class Pacer:
         self._replan_shared()
         self._hear(now)
         length_ns, grain_ns = self.pace.length_ns(self.shaped_flows), self.grain_ns
+        kernel_ns = self.pace.kernel_piece_ns(self.shaped_flows)
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
             if self._stale(entry):
@@ -491,7 +560,7 @@ class Pacer:
             flow = self.exchange.flows[entry[1]]
             if flow.shaped:
                 self.fidelity.wake(now - entry[0])
-            flow.grain_ns = grain_ns
+            flow.grain_ns, flow.kernel_ns = grain_ns, kernel_ns
             first, end = flow.release(self.network, now)
             if flow.lengthen(length_ns):
                 self._replan(flow, now)
@@ -543,7 +612,7 @@ class Pacer:
     def cancelled(self, flow: PacedFlow, host_now: int) -> None:
         """The exchange has cancelled this transfer: others of its link may start now."""
         if flow.granted:
-            self.shaped_flows -= flow.shaped
+            self._count(flow, -1)
             self._replan_behind(flow, host_now)
 
     def count_late(self, flow: PacedFlow, now: int) -> None:
@@ -556,7 +625,7 @@ class Pacer:
 
     def _judge(self, flow: PacedFlow) -> None:
         """Count a transfer that is delivered in the verdict."""
-        self.shaped_flows -= flow.shaped
+        self._count(flow, -1)
         completion = flow.completion
         assert completion is not None and flow.last_byte_ns is not None
         if flow.shaped:
@@ -567,6 +636,10 @@ class Pacer:
             self.fidelity.lead(max(-late, 0))
         elif (measured := flow.measured_bit_s()) is not None:
             self.native_bit_s[flow.transfer.edge, flow.transfer.direction] = measured
+
+    def _count(self, flow: PacedFlow, by: int) -> None:
+        self.shaped_flows += by * flow.shaped
+        self.kernel_flows += by * bool(flow.burst_ns)
 
     def _hear(self, host_now: int) -> None:
         self._host_now = max(self._host_now, host_now)

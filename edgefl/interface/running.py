@@ -36,11 +36,10 @@ from edgefl.commands.running import (
     run_virtual_seeds,
 )
 from edgefl.config import packaged
-from edgefl.config.errors import as_override
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import Changes, Config
 from edgefl.config.names import own_names, server_code
-from edgefl.config.section import Section
+from edgefl.config.section import Section, as_override
 from edgefl.errors import ProcessDied, UserError, nearest
 from edgefl.interface.runs import PathLike, Runs, load
 from edgefl.plugins.sweep import outcome
@@ -100,7 +99,11 @@ class Evaluations:
     """Gives new rows of metrics.csv to callbacks."""
 
     def __init__(self, callbacks: Callback | Sequence[Callback]) -> None:
-        self.callbacks = [callbacks] if callable(callbacks) else list(callbacks)
+        several = callbacks if isinstance(callbacks, Iterable) else [callbacks]
+        self.callbacks = [callbacks] if callable(callbacks) else list(several)
+        for each in self.callbacks:
+            if not callable(each):
+                raise UserError(f"on_evaluation: expected a function, found {each!r}")
         self.failure: BaseException | None = None  # that a callback has raised
         self._tails: dict[Path, TableTail] = {}
         self._ended: set[Path] = set()  # runs that a callback has ended
@@ -457,7 +460,7 @@ def config_of(config: ConfigLike) -> Config:
         return Config.read(packaged.find(path) or path)
     raise UserError(
         "config: expected a path, a dict, an Experiment or the name of an experiment that comes"
-        f" with edgefl, found a {type(config).__name__}"
+        f" with edgefl, found {type(config).__name__}"
     )
 
 

@@ -38,7 +38,7 @@ from edgefl.record.files import (
     SWEEP,
 )
 from edgefl.results import compare, run_files, tables, typed_tables
-from edgefl.results.compare import ComparedScheme, Comparison, Question, Row
+from edgefl.results.compare import ComparedStrategy, Comparison, Question, Row
 from edgefl.results.families import families
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import Limits, PlotStyle
@@ -361,16 +361,16 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
         return RunComparison(compare.with_ages(found, self._files) if age else found, self.paths)
 
     @cached_property
-    def _schemes(self) -> dict[str, list[LoadedRun]]:
-        schemes: dict[str, list[LoadedRun]] = {}
+    def _strategies(self) -> dict[str, list[LoadedRun]]:
+        strategies: dict[str, list[LoadedRun]] = {}
         for run in self.values():
-            schemes.setdefault(run.name, []).append(run)
-        return schemes
+            strategies.setdefault(run.name, []).append(run)
+        return strategies
 
     @property
     def _files(self) -> dict[str, list[RunFiles]]:
         """The files of the runs by strategy, as figures take them."""
-        return {name: [run._files for run in of] for name, of in self._schemes.items()}
+        return {name: [run._files for run in of] for name, of in self._strategies.items()}
 
     # ------------------------------------------------------------------ figures and reports
     def kinds(self) -> list[str]:
@@ -439,7 +439,7 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
             yield {"run": key, **row}
 
 
-class RunComparison(Mapping[str, ComparedScheme]):
+class RunComparison(Mapping[str, ComparedStrategy]):
     """The table of ``edgefl compare``: strategies, over their seeds, against a baseline.
 
     ``comparison["fedasync"]`` has the estimates with their intervals: ``accuracy``, ``to_target``,
@@ -449,18 +449,18 @@ class RunComparison(Mapping[str, ComparedScheme]):
     def __init__(self, answer: Comparison, paths: Sequence[Path]) -> None:
         """``paths``: of its runs."""
         self.answer, self._paths = answer, list(paths)
-        self._schemes = {scheme.name: scheme for scheme in answer.schemes}
+        self._strategies = {strategy.name: strategy for strategy in answer.strategies}
 
-    def __getitem__(self, name: str) -> ComparedScheme:
-        if name not in self._schemes:
+    def __getitem__(self, name: str) -> ComparedStrategy:
+        if name not in self._strategies:
             raise NoSuchRun(f"strategy {name!r}: there is no such one{nearest(name, self)}")
-        return self._schemes[name]
+        return self._strategies[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._schemes)
+        return iter(self._strategies)
 
     def __len__(self) -> int:
-        return len(self._schemes)
+        return len(self._strategies)
 
     def columns(self, rows: Literal["strategies", "runs"] = "strategies") -> TypedTable:
         """Return the unrounded numbers as numpy columns, as of ``Runs.columns``.
@@ -468,7 +468,7 @@ class RunComparison(Mapping[str, ComparedScheme]):
         A row per strategy or per run, with the columns of ``edgefl compare --csv``: intervals are
         ``accuracy_low`` and ``_high``, ``gain_low``, ``speed_up_low``, ...
         """
-        records = compare.of_schemes if rows == "strategies" else compare.of_runs
+        records = compare.of_strategies if rows == "strategies" else compare.of_runs
         return typed_tables.of_records(records(self.answer))
 
     def frame(self, rows: Literal["strategies", "runs"] = "strategies") -> pandas.DataFrame:
@@ -503,9 +503,9 @@ class RunComparison(Mapping[str, ComparedScheme]):
 def _named(paths: Sequence[Path]) -> dict[str, tuple[str, Path]]:
     """Return the strategy and the folder of each run by its key."""
     return {
-        name if len(of_scheme) == 1 else f"{name}/{path.name}": (name, path)
-        for name, of_scheme in run_files.find(paths).items()
-        for path in of_scheme
+        name if len(of_strategy) == 1 else f"{name}/{path.name}": (name, path)
+        for name, of_strategy in run_files.find(paths).items()
+        for path in of_strategy
     }
 
 

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from edgefl.data.encoding import IDS, PARTS, trimmed
-from edgefl.data.offline_transformers import Transformers
+from edgefl.data.encoding import IDS, PARTS, Transformers, trimmed
 from edgefl.errors import UserError, nearest, needs
 from edgefl.models.pretrained_options import PretrainedOptions
 

@@ -29,7 +29,7 @@ from typing import Annotated, ClassVar
 import numpy as np
 from msgspec import Meta, Struct
 
-PROTOCOL = 9
+PROTOCOL = 10
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -285,7 +285,8 @@ class Join(Struct, frozen=True):
 
     ``tasks``: those that it still works on. ``held``: (transfer, received bytes of its body) for
     each downlink transfer without a Delivered. ``frozen``: digest of the weights that never travel;
-    "" if all of the model does.
+    "" if all of the model does. ``segment``: bytes of the segments that the edge's kernel paces; 0:
+    it cannot.
     """
 
     config: Digest
@@ -295,6 +296,7 @@ class Join(Struct, frozen=True):
     tasks: Tasks
     held: Annotated[list[list[Count]], Meta(max_length=MAX_LIST)]
     frozen: Digest = ""
+    segment: Count = 0
 
 
 class Welcome(Struct, frozen=True):
@@ -360,12 +362,14 @@ class Dropped(Struct, frozen=True):
 class Credit(Struct, frozen=True):
     """The edge may send the transfer's bytes up to ``limit``.
 
-    If the transfer is restarted, it sends from ``offset`` on.
+    If the transfer is restarted, it sends from ``offset`` on. ``leave_ns``: the edge's kernel
+    spaces the bytes so that the last one leaves at this moment of the edge's clock; 0: at once.
     """
 
     transfer: Count
     offset: Offset
     limit: Offset
+    leave_ns: Count = 0
 
 
 class Arrived(Struct, frozen=True):

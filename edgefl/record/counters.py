@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from edgefl.record.rows import Row
+from edgefl.record.files import Row
 
 
 @dataclass(slots=True)

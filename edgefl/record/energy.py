@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.protocol.messages import FRESH
-from edgefl.record.files import ALL_EDGES
-from edgefl.record.rows import Row
+from edgefl.record.files import ALL_EDGES, Row
 from emulator.energy.account import IDLE, EnergyAccount, Spent
 from emulator.energy.power import FJ_PER_J, UW_PER_W, EdgePower
 from emulator.links.link import Completion

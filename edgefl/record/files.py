@@ -1,7 +1,11 @@
-"""Names and columns of the files in a run directory, for writers and readers."""
+"""Names and columns of the files in a run directory, for writers and readers; names of old runs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+Row = Mapping[str, Any]  # a line of events.jsonl as read from JSON
 EVENTS, LINKS, METRICS, SLOTS = "events.jsonl", "links.csv", "metrics.csv", "slots.csv"
 MEASURED = "measured.csv"
 LABELS, EDGES, HOSTS = "labels.csv", "edges.csv", "hosts.csv"
@@ -58,3 +62,26 @@ HOST_COLUMNS = (
 def label_columns(labels: int) -> tuple[str, ...]:
     """Return the columns of labels.csv for ``labels`` classes."""
     return ("version", "emulated_s", *(f"label_{label}" for label in range(labels)))
+
+
+# ---------------------------------------------------------------------- names in old runs
+# The number of finished epochs after which a device asks for a fresher model. It is renamed only
+# next to "draw" (in a task) or "asked" (in an update): a user's strategy may have its own "slot".
+OLD_NAME, NEW_NAME, BESIDE = "slot", "refresh_point", ("draw", "asked")
+
+
+def renamed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return ``row``, an event or decision, with today's names, also in its decisions."""
+    numbers = row.get("numbers")
+    if isinstance(numbers, dict):
+        row["numbers"] = dict(zip(renamed_keys(tuple(numbers)), numbers.values()))
+    for decision in row.get("decisions", ()):
+        renamed(decision)
+    return row
+
+
+def renamed_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the keys of such numbers with today's names."""
+    if OLD_NAME in keys and any(name in keys for name in BESIDE):
+        return tuple(NEW_NAME if key == OLD_NAME else key for key in keys)
+    return keys

@@ -27,7 +27,8 @@ import orjson
 
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError, listed
-from edgefl.record.rows import digest, event_row, fingerprint, renamed
+from edgefl.record.files import renamed
+from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.record.tables import RowFile, not_written
 from edgefl.strategies.base.events_and_decisions import Decision, Event, JobDone, UpdateArrived
 from edgefl.vectors import aligned_copy

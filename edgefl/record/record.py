@@ -22,9 +22,9 @@ from edgefl.errors import UserError
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import HostFacts, HostReport
 from edgefl.record import files
+from edgefl.record.files import Row
 from edgefl.record.host_table import celsius, throttling
 from edgefl.record.journal import Journal
-from edgefl.record.rows import Row
 from edgefl.record.tables import (
     RotatedFile,
     Rotation,

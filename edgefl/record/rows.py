@@ -28,8 +28,6 @@ from edgefl.strategies.base.events_and_decisions import (
 )
 from emulator.units import seconds_text
 
-Row = Mapping[str, Any]  # a line of events.jsonl as read from JSON
-
 ARRAYS = {"base", "vectors", "weights"}
 OPTIONAL = {"broadcast", "slots", "made_of"}  # left out if None
 
@@ -158,26 +156,3 @@ def _job(job: Any) -> dict[str, Any]:
         **row,
         **{name: digest(array) for name, array in arrays(job)},
     }
-
-
-# ---------------------------------------------------------------------- rows of old runs
-# The number of finished epochs after which a device asks for a fresher model. It is renamed only
-# next to "draw" (in a task) or "asked" (in an update): a user's strategy may have its own "slot".
-OLD_NAME, NEW_NAME, BESIDE = "slot", "refresh_point", ("draw", "asked")
-
-
-def renamed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return ``row``, an event or decision, with today's names, also in its decisions."""
-    numbers = row.get("numbers")
-    if isinstance(numbers, dict):
-        row["numbers"] = dict(zip(renamed_keys(tuple(numbers)), numbers.values()))
-    for decision in row.get("decisions", ()):
-        renamed(decision)
-    return row
-
-
-def renamed_keys(keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the keys of such numbers with today's names."""
-    if OLD_NAME in keys and any(name in keys for name in BESIDE):
-        return tuple(NEW_NAME if key == OLD_NAME else key for key in keys)
-    return keys

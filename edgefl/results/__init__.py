@@ -4,8 +4,7 @@ read          files that grow: rows as dicts, and as columns
 run_files     directories and names of runs; the files of one run
 summary       the outcome of a run: scores, verdict, warnings
 energy        joules by edge and over time
-measured      what native links and devices did
-compare       runs as rows, schemes against a baseline; comparison.csv
+compare       runs as rows, strategies against a baseline; comparison.csv
 differences   in what the configs of compared runs differ
 statistics    intervals and paired tests over seeds
 tables        comparisons on the terminal, as HTML, Markdown and LaTeX

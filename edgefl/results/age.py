@@ -39,12 +39,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from edgefl.protocol.messages import FRESH
-from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts
+from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, as_rows, columns_of
 from emulator.units import NS_PER_S
 
 HIGH = 0.95
@@ -303,11 +303,10 @@ def of_columns(
     tasks = _Tasks.of(events)
     asked = _asked(events, links, tasks, publications, now_s)
     pushed = _pushed(events, tasks, publications, now_s, pushes_late or {})
-    fresher = _Fresher(*map(np.concatenate, zip(asked, pushed)))
-    in_order = np.argsort(fresher.t_s, kind="stable")
-    fresher = _Fresher(*(each[in_order] for each in fresher))
+    fresher = np.concatenate([asked, pushed])
+    fresher = fresher.take(np.argsort(fresher["t_s"], kind="stable"))
     changes = [*_changes(events, tasks, publications, now_s), _arrivals(fresher)]
-    edges, held = _held(_states(_joined(changes)), publications, end_s)
+    edges, held = _held(_states(np.concatenate(changes)), publications, end_s)
     return Ages(
         events.texts,
         publications,
@@ -414,26 +413,27 @@ KEEP, NONE = -2, -1  # of a change's model: it stays; the edge has none
 BEFORE, LATER = -1, np.iinfo(np.int64).max  # all rows of the same moment
 
 
-class _Changes(NamedTuple):
-    """Changes of edges as columns. ``order``: of those at the same moment.
+# ``order``: of changes at the same moment. ``model``: the version that the edge has now, of the
+# moment ``of_s``. ``work`` and ``there``: 1 or 0. KEEP: as before.
+CHANGES = np.dtype(
+    [
+        *(("edge", "i8"), ("t_s", "f8"), ("order", "i8"), ("of_s", "f8")),
+        *(("model", "i8"), ("work", "i8"), ("there", "i8")),
+    ]
+)
 
-    ``model``: the version that the edge has now, of the moment ``of_s``. ``work`` and ``there``: 1
-    or 0. KEEP: as before.
-    """
 
-    edge: np.ndarray
-    t_s: np.ndarray
-    order: np.ndarray
-    of_s: np.ndarray
-    model: np.ndarray
-    work: np.ndarray
-    there: np.ndarray
-
-    @classmethod
-    def of(cls, edge: np.ndarray, t_s: np.ndarray, order: np.ndarray) -> _Changes:
-        """Return changes of nothing yet."""
-        keeps = [np.full(len(edge), KEEP) for _ in range(3)]
-        return cls(edge, t_s, order, np.full(len(edge), np.nan), *keeps)
+def _change(
+    edge: np.ndarray,
+    t_s: np.ndarray,
+    order: np.ndarray | int,
+    of_s: np.ndarray | float = np.nan,
+    model: np.ndarray | int = KEEP,
+    work: int = KEEP,
+    there: int = KEEP,
+) -> np.ndarray:
+    """Return changes of edges, as CHANGES."""
+    return as_rows(CHANGES, edge, t_s, order, of_s, model, work, there)
 
 
 def _ends(*columns: np.ndarray) -> np.ndarray:
@@ -442,50 +442,37 @@ def _ends(*columns: np.ndarray) -> np.ndarray:
     return np.append(differ, True)[: len(columns[0])]
 
 
-def _joined(parts: Sequence[_Changes]) -> _Changes:
-    return _Changes(*(np.concatenate(each) for each in zip(*parts)))
-
-
 def _changes(
     events: EventColumns, tasks: _Tasks, publications: Publications, now_s: np.ndarray
-) -> Iterator[_Changes]:
+) -> Iterator[np.ndarray]:
+    """Yield CHANGES of several kinds."""
     rows, decisions, text = events.rows, events.decisions, events.texts.number
     event, fact = rows.texts_of("event"), rows.texts_of("fact")
     edge, task = rows.texts_of("edge"), rows.whole("task")
 
-    def of(chosen: np.ndarray) -> _Changes:
-        return _Changes.of(edge[chosen], now_s[chosen], 2 * chosen)
+    def of(chosen: np.ndarray, **changed: Any) -> np.ndarray:
+        return _change(edge[chosen], now_s[chosen], 2 * chosen, **changed)
 
     started = np.flatnonzero(fact == text("task_started"))
     started = started[~tasks.is_over(task[started], started)]
-    begins = of(started)
-    begins.model[:], begins.work[:] = tasks.versions(task[started]), 1
-    begins.of_s[:] = publications.of(begins.model)
-    yield begins
+    model = tasks.versions(task[started])
+    yield of(started, of_s=publications.of(model), model=model, work=1)
     is_over = (event == text("update_arrived")) | (event == text("task_closed"))
-    over = of(np.flatnonzero(is_over))
-    over.work[:] = 0
-    yield over
+    yield of(np.flatnonzero(is_over), work=0)
     cancels = np.flatnonzero(decisions.texts_of("do") == text("cancel"))
     in_row = events.decided_in[cancels]
-    cancelled = _Changes.of(decisions.texts_of("edge")[cancels], now_s[in_row], 2 * in_row + 1)
-    cancelled.work[:] = 0
-    yield cancelled
+    yield _change(decisions.texts_of("edge")[cancels], now_s[in_row], 2 * in_row + 1, work=0)
     for name, there in (("edge_joined", 1), ("edge_lost", 0)):
-        comes = of(np.flatnonzero(event == text(name)))
-        comes.there[:] = there
-        yield comes
+        yield of(np.flatnonzero(event == text(name)), there=there)
     kind = rows.texts_of("kind")
     dies = (fact == text("fault")) & ((kind == text("kill")) | (kind == text("restart")))
-    dead = of(np.flatnonzero(dies))
-    dead.model[:], dead.work[:] = NONE, 0
-    yield dead
+    yield of(np.flatnonzero(dies), model=NONE, work=0)
 
 
-def _states(changes: _Changes) -> _Changes:
+def _states(changes: np.ndarray) -> np.ndarray:
     """The state of each edge from each moment on at which it changes, edge by edge."""
-    order = np.lexsort((changes.order, changes.t_s, changes.edge))
-    edge, t_s, rank, of_s, *states = (each[order] for each in changes)
+    order = np.lexsort((changes["order"], changes["t_s"], changes["edge"]))
+    edge, t_s, rank, of_s, *states = columns_of(changes.take(order))
     begins = np.append(True, _ends(edge))[:-1]
     last = _ends(edge, t_s)  # of several changes at one moment the last state counts
     places = np.arange(len(edge))
@@ -494,12 +481,12 @@ def _states(changes: _Changes) -> _Changes:
         for values in states
     ]
     filled = (values[at] for values, at in zip(states, known))
-    return _Changes(edge[last], t_s[last], rank[last], of_s[known[0]], *filled)
+    return as_rows(CHANGES, edge[last], t_s[last], rank[last], of_s[known[0]], *filled)
 
 
-def _held(states: _Changes, publications: Publications, end_s: float) -> tuple[int, Held]:
+def _held(states: np.ndarray, publications: Publications, end_s: float) -> tuple[int, Held]:
     """Return how many edges took part, and what they had when."""
-    edge, t_s, _, of_s, model, work, there = states
+    edge, t_s, _, of_s, model, work, there = columns_of(states)
     goes_on = ~_ends(edge)
 
     def following(values: np.ndarray) -> np.ndarray:
@@ -517,20 +504,15 @@ def _held(states: _Changes, publications: Publications, end_s: float) -> tuple[i
 
 
 # ---------------------------------------------------------------------- fresher models
-class _Fresher(NamedTuple):
-    """Models that have arrived at their edges during a task. ``of_s``: the moment they are of."""
-
-    edge: np.ndarray
-    t_s: np.ndarray
-    task: np.ndarray
-    version: np.ndarray
-    of_s: np.ndarray
+# models that have arrived at their edges during a task; ``of_s``: the moment that they are of
+FRESHER = np.dtype(
+    [("edge", "i8"), ("t_s", "f8"), ("task", "i8"), ("version", "i8"), ("of_s", "f8")]
+)
 
 
-def _arrivals(fresher: _Fresher) -> _Changes:
-    order = np.full(len(fresher.edge), LATER)
-    found = _Changes.of(fresher.edge, fresher.t_s, order)
-    return found._replace(model=fresher.version, of_s=fresher.of_s)
+def _arrivals(fresher: np.ndarray) -> np.ndarray:
+    edge, t_s, _, version, of_s = columns_of(fresher)
+    return _change(edge, t_s, LATER, of_s, version)
 
 
 def _asked(
@@ -539,7 +521,7 @@ def _asked(
     tasks: _Tasks,
     publications: Publications,
     now_s: np.ndarray,
-) -> _Fresher:
+) -> np.ndarray:
     """The fresher models that edges have asked for.
 
     An edge uses the first answer to a request, if the model arrives before the task is over and
@@ -579,7 +561,7 @@ def _asked(
     places = places[chosen]
     # FedSSMU sends models of versions that are published later
     of_s = _sent(publications.of(version[places]), now_s[in_row[places]])
-    return _Fresher(edge[places], t_s[chosen], task[places], version[places], of_s)
+    return as_rows(FRESHER, edge[places], t_s[chosen], task[places], version[places], of_s)
 
 
 def _sent(published_s: np.ndarray, sent_s: np.ndarray) -> np.ndarray:
@@ -593,7 +575,7 @@ def _pushed(
     publications: Publications,
     now_s: np.ndarray,
     late: Mapping[int, int] | None,
-) -> _Fresher:
+) -> np.ndarray:
     """The pushed models that edges could use.
 
     ``late``: how many came too late, by task: the last ones. None: the rows are only some, and the
@@ -633,13 +615,14 @@ def _pushed(
     known = _at(in_row[order], _find(keys[order], wanted, "right", in_row[order], arrived))
     sent_s = now_s[np.where(known == MISSING, arrived, known)]
     of_s = _sent(publications.of(version[arrived]), sent_s)
-    return _Fresher(rows.texts_of("edge")[arrived], t_s, task[arrived], version[arrived], of_s)
+    edge = rows.texts_of("edge")[arrived]
+    return as_rows(FRESHER, edge, t_s, task[arrived], version[arrived], of_s)
 
 
 # ---------------------------------------------------------------------- merged updates
 def _merged(
     events: EventColumns,
-    fresher: _Fresher,
+    fresher: np.ndarray,
     publications: Publications,
     now_s: np.ndarray,
 ) -> MergedUpdates:
@@ -666,11 +649,12 @@ def _merged(
     base = rows.whole("base_version")[arrived]
     kept = (merged < never) & ~np.isnan(publications.of(base)) & (base != MISSING)
     arrived, merged, base = arrived[kept], merged[kept], base[kept]
-    by_task = np.argsort(fresher.task, kind="stable")
-    place = _at(by_task, _find(fresher.task[by_task], task[arrived]))
+    by_task = np.argsort(fresher["task"], kind="stable")
+    place = _at(by_task, _find(fresher["task"][by_task], task[arrived]))
     has, of_s = place != MISSING, publications.of(base)
     newest, newest_of_s = base.copy(), of_s.copy()
-    newest[has], newest_of_s[has] = fresher.version[place[has]], fresher.of_s[place[has]]
+    last = fresher.take(place[has])
+    newest[has], newest_of_s[has] = last["version"], last["of_s"]
     of_s = np.where(newest == base, newest_of_s, of_s)  # it may be sent before its publication
     t_s, version = now_s[in_row[merged]], decisions.whole("version")[merged] - 1
     edge = rows.texts_of("edge")[arrived]
@@ -689,7 +673,7 @@ class AgesNow:
         self._publications: Publications | None = None
         self._tasks: _Tasks | None = None
         # the latest change of each edge's model, and of its presence
-        self._models = self._presence = _Changes.of(np.zeros(0, int), np.zeros(0), np.zeros(0, int))
+        self._models = self._presence = np.zeros(0, CHANGES)
         self._sent: dict[int, tuple[int, float]] = {}  # edge -> version, moment
 
     def take_events(self, events: EventColumns) -> None:
@@ -719,28 +703,28 @@ class AgesNow:
         edge, t_s = edge[known], t_s[known]
         if not len(edge) or self._publications is None:
             return
-        found = _Changes.of(edge, t_s, np.full(len(edge), LATER))
         version, sent_s = map(np.array, zip(*(self._sent[each] for each in edge.tolist())))
         of_s = np.fmin(self._publications.of(version), sent_s)
-        self._take([found._replace(model=version, of_s=of_s)])
+        self._take([_change(edge, t_s, LATER, of_s, version)])
 
-    def _take(self, changes: Iterable[_Changes]) -> None:
-        found = _joined([self._models, self._presence, *changes])
-        self._models = _latest(found, found.model != KEEP)
-        self._presence = _latest(found, found.there != KEEP)
+    def _take(self, changes: Iterable[np.ndarray]) -> None:
+        found = np.concatenate([self._models, self._presence, *changes])
+        self._models = _latest(found.compress(found["model"] != KEEP))
+        self._presence = _latest(found.compress(found["there"] != KEEP))
 
     def _forget(self) -> None:
         """Forget the publications of models that no edge has and no open task begins with."""
         assert self._publications is not None and self._tasks is not None
-        known, models = self._publications, self._models.model[self._models.model >= 0]
+        known, models = self._publications, self._models["model"]
+        models = models[models >= 0]
         least = min([*models.tolist(), *self._tasks.version.tolist(), known.latest])
         if least > known.first:
             self._publications = Publications(known.moments_s[least - known.first :], least)
 
     def mean(self, now_s: float) -> tuple[float, float] | None:
         """The mean age in seconds and in versions; None if no edge has a model."""
-        there = self._presence.edge[self._presence.there == 1]
-        edge, _, _, of_s, model, _, _ = self._models
+        there = self._presence["edge"][self._presence["there"] == 1]
+        edge, _, _, of_s, model, _, _ = columns_of(self._models)
         counts = np.isin(edge, there) & (model >= 0) & ~np.isnan(of_s)
         if not counts.any() or self._publications is None:
             return None
@@ -748,10 +732,9 @@ class AgesNow:
         return float(np.maximum(now_s - of_s[counts], 0.0).mean()), float(versions.mean())
 
 
-def _latest(changes: _Changes, chosen: np.ndarray) -> _Changes:
-    """The last one of the chosen changes of each edge, with an order before that of later rows."""
-    found = _Changes(*(each[chosen] for each in changes))
-    order = np.lexsort((found.order, found.t_s, found.edge))
-    last = order[_ends(found.edge[order])]
-    latest = _Changes(*(each[last] for each in found))
-    return latest._replace(order=np.full(len(last), BEFORE))
+def _latest(changes: np.ndarray) -> np.ndarray:
+    """The last of the changes of each edge, with an order before that of later rows."""
+    order = np.lexsort((changes["order"], changes["t_s"], changes["edge"]))
+    latest = changes.take(order[_ends(changes["edge"][order])])
+    latest["order"] = BEFORE
+    return latest

@@ -1,7 +1,7 @@
-"""Runs as rows of numbers, their spread over seeds, and schemes against a baseline on a chosen x.
+"""Runs as rows of numbers, and strategies against a baseline, over seeds, on a chosen x.
 
 Start with ``load`` (runs as ``Row``, for comparison.csv) and ``answer`` (a ``Question`` about
-several schemes). ``edgefl.results.tables`` shows both.
+several strategies). ``edgefl.results.tables`` shows both.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from edgefl.results.statistics import (
     Method,
     PairedEffect,
     Reached,
+    Spread,
     difference,
     holm,
     interval,
     speed_up,
+    spread,
 )
 from edgefl.results.summary import AXES, DIVERGED, FAILED, INTERRUPTED, STRAINED, UNFINISHED, Axis
 
@@ -40,7 +42,7 @@ Record = dict[str, Any]  # a row of a file, by its columns
 class Row:
     """One run; the fields are the columns of comparison.csv.
 
-    The seeds of a scheme share their ``name``. ``verdict``: see ``summary.verdict``; "unfinished"
+    The seeds of a strategy share their ``name``. ``verdict``: see ``summary.verdict``; "unfinished"
     if the run has no summary; ``finished`` is the reason why it ended. The accuracies and their
     target are those of the run's ``metric``, if that is another score; the columns are then named
     after it.
@@ -112,7 +114,7 @@ QUANTITIES = (
 
 
 def load(*paths: Path) -> list[Row]:
-    """Load every run in ``paths`` or below, the seeds of a scheme one after another.
+    """Load every run in ``paths`` or below, the seeds of a strategy one after another.
 
     UserError if a path holds no run, or if a number of summary.json is none.
     """
@@ -189,8 +191,8 @@ def _unfinished(run: Path) -> dict[str, Any]:
     }
 
 
-def schemes(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """Group ``rows`` by name: one list per scheme, one row per seed."""
+def strategies(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Group ``rows`` by name: one list per strategy, one row per seed."""
     by_name: dict[str, list[Row]] = {}
     for row in rows:
         by_name.setdefault(row.name, []).append(row)
@@ -216,43 +218,14 @@ def in_words_of(quantity: str, score: Score) -> str:
 
 
 def worst_mark(rows: Sequence[Row]) -> str:
-    """Return the worst mark of a scheme's runs, since a mean is no better than its runs."""
+    """Return the worst mark of a strategy's runs, since a mean is no better than its runs."""
     marks = {row.mark for row in rows}
     worse = (FAILED, DIVERGED, UNFINISHED, INTERRUPTED, STRAINED)
     return next((bad for bad in worse if bad in marks), rows[0].mark)
 
 
-# ---------------------------------------------------------------------- spread over seeds
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """The spread of a quantity that ``n`` of ``of`` runs have.
-
-    ``mean`` is None unless all have it (survivorship bias). ``deviation`` is
-    sqrt(sum (x - mean)^2 / (n - 1)), None for a single run.
-    """
-
-    n: int
-    of: int
-    mean: float | None
-    deviation: float | None
-
-
-def spread(values: Sequence[float | None]) -> Spread:
-    """Return the spread of ``values``; None stands for a run without the number.
-
-    For example, a run that never reaches the target has no time to it.
-    """
-    known = [value for value in values if value is not None]
-    n = len(known)
-    if not known or n < len(values):
-        return Spread(n, len(values), None, None)
-    mean = math.fsum(known) / n
-    squares = math.fsum((value - mean) ** 2 for value in known)
-    return Spread(n, n, mean, math.sqrt(squares / (n - 1)) if n > 1 else None)
-
-
 def spread_of(rows: Sequence[Row], quantity: str) -> Spread:
-    """Return the spread of a number of ``Row`` over a scheme's runs."""
+    """Return the spread of a number of ``Row`` over a strategy's runs."""
     if quantity in age.QUANTITIES:
         return spread([row.ages.get(quantity) for row in rows])
     return spread([getattr(row, quantity) for row in rows])
@@ -299,7 +272,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class SeedEstimate:
-    """A number over the seeds of a scheme; the interval is that of the mean."""
+    """A number over the seeds of a strategy; the interval is that of the mean."""
 
     spread: Spread
     interval: Interval | None
@@ -316,7 +289,7 @@ class SeedEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedScheme:
+class ComparedStrategy:
     """One strategy with its runs, one per seed; ``gain`` and ``speed_up`` are over the baseline.
 
     ``gain``: the difference of accuracies.
@@ -342,27 +315,27 @@ class ComparedScheme:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answer: the schemes in the order of the runs.
+    """The answer: the strategies in the order of the runs.
 
-    ``target`` is None if the runs have none in common. ``baseline`` is a scheme's name.
+    ``target`` is None if the runs have none in common. ``baseline`` is a strategy's name.
     """
 
     question: Question
     axis: Axis
     target: float | None
     baseline: str | None
-    schemes: tuple[ComparedScheme, ...]
+    strategies: tuple[ComparedStrategy, ...]
     rows: tuple[Row, ...]
 
     @property
     def score(self) -> Score:
-        """What ``accuracy`` of the schemes is."""
+        """What ``accuracy`` of the strategies is."""
         return common_score(self.rows)
 
     @property
     def several_seeds(self) -> bool:
-        """Whether a scheme has several runs."""
-        return any(len(each.rows) > 1 for each in self.schemes)
+        """Whether a strategy has several runs."""
+        return any(len(each.rows) > 1 for each in self.strategies)
 
     @property
     def is_more_than_rows(self) -> bool:
@@ -379,25 +352,25 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     """
     axis = summary.axis_named(question.x or summary.EMULATED_S.name)
     directories = run_files.find(paths)
-    baseline = question.baseline and scheme_named(question.baseline, directories)
+    baseline = question.baseline and strategy_named(question.baseline, directories)
     rows = {
-        name: tuple(_row(run, name, question.target) for run in of_scheme)
-        for name, of_scheme in directories.items()
+        name: tuple(_row(run, name, question.target) for run in of_strategy)
+        for name, of_strategy in directories.items()
     }
-    all_rows = tuple(row for of_scheme in rows.values() for row in of_scheme)
+    all_rows = tuple(row for of_strategy in rows.values() for row in of_strategy)
     score = common_score(all_rows)
     summary.check_target(question.target, score)
     target = _target(all_rows, question)
     differ = differences(directories, baseline, () if question.target is None else (TARGET,))
     found = []
-    for name, of_scheme in directories.items():
-        reached = tuple(_reached(run, axis, target, score) for run in of_scheme)
+    for name, of_strategy in directories.items():
+        reached = tuple(_reached(run, axis, target, score) for run in of_strategy)
         accuracies = [getattr(row, ACCURACIES[question.accuracy]) for row in rows[name]]
         accuracy = SeedEstimate.of(accuracies, question.method, score.largest)
         to_target = SeedEstimate.of([each.x for each in reached], question.method)
-        found.append(ComparedScheme(name, rows[name], accuracy, to_target, reached, differ[name]))
+        found.append(ComparedStrategy(name, rows[name], accuracy, to_target, reached, differ[name]))
     if axis is not summary.EMULATED_S and not any(
-        each.end is not None for scheme in found for each in scheme.reached
+        each.end is not None for strategy in found for each in strategy.reached
     ):
         raise UserError(f"--x {question.x}: no run has {axis.label}: {axis.missing}")
     base = next((each for each in found if each.name == baseline), None)
@@ -411,18 +384,18 @@ def with_ages(found: Comparison, runs: Mapping[str, Sequence[RunFiles]]) -> Comp
 
     ``runs``: the same as in the comparison.
     """
-    of_schemes = []
-    for scheme in found.schemes:
-        ages = [age.numbers(run.ages).items() for run in runs[scheme.name]]
+    of_strategies = []
+    for strategy in found.strategies:
+        ages = [age.numbers(run.ages).items() for run in runs[strategy.name]]
         known = [{name: value for name, value in of if value is not None} for of in ages]
-        rows = tuple(replace(row, ages=of) for row, of in zip(scheme.rows, known))
-        of_schemes.append(replace(scheme, rows=rows))
-    rows = tuple(row for scheme in of_schemes for row in scheme.rows)
-    return replace(found, schemes=tuple(of_schemes), rows=rows)
+        rows = tuple(replace(row, ages=of) for row, of in zip(strategy.rows, known))
+        of_strategies.append(replace(strategy, rows=rows))
+    rows = tuple(row for strategy in of_strategies for row in strategy.rows)
+    return replace(found, strategies=tuple(of_strategies), rows=rows)
 
 
-def scheme_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
-    """Return the scheme that is meant by ``name``: its name, a unique end of it, or its directory.
+def strategy_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
+    """Return the strategy that ``name`` means: its name, a unique end of it, or its directory.
 
     UserError with the nearest name.
     """
@@ -431,8 +404,8 @@ def scheme_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
     folder = Path(name).resolve()
     meant = [
         each
-        for each, of_scheme in directories.items()
-        if folder in (of_scheme[0].resolve(), run_files.scheme_folder(of_scheme[0]))
+        for each, of_strategy in directories.items()
+        if folder in (of_strategy[0].resolve(), run_files.strategy_folder(of_strategy[0]))
         or f"/{each.removesuffix(' (reconstructed)')}".endswith(f"/{name.strip('/')}")
     ]
     if len(meant) == 1:
@@ -479,9 +452,9 @@ def _reached(run: Path, axis: Axis, target: float | None, score: Score) -> Reach
 
 
 def against(
-    found: Sequence[ComparedScheme], baseline: ComparedScheme, question: Question
-) -> list[ComparedScheme]:
-    """Return the schemes with their effects over the baseline, with p adjusted for their number."""
+    found: Sequence[ComparedStrategy], baseline: ComparedStrategy, question: Question
+) -> list[ComparedStrategy]:
+    """Return the strategies with their effects over the baseline, p adjusted for their number."""
     others = [each for each in found if each is not baseline]
     accuracy, gains, speeds = ACCURACIES[question.accuracy], [], []
     for each in others:
@@ -509,7 +482,7 @@ def against(
     return [effects.get(each.name, each) for each in found]
 
 
-def paired_places(own: ComparedScheme, baseline: ComparedScheme) -> list[tuple[int, int]]:
+def paired_places(own: ComparedStrategy, baseline: ComparedStrategy) -> list[tuple[int, int]]:
     """Return the positions of runs with the same seed; two single runs are always a pair."""
     if len(own.rows) == len(baseline.rows) == 1:
         return [(0, 0)]
@@ -541,18 +514,18 @@ def run_record(row: Row, rows: Iterable[Row]) -> Record:
     return record | {name: row.ages.get(name) for name in age.QUANTITIES if is_told(name, rows)}
 
 
-def scheme_record(name: str, of_scheme: Sequence[Row], rows: Iterable[Row]) -> Record:
-    """Return a scheme's columns of comparison_seeds.csv but the verdict.
+def strategy_record(name: str, of_strategy: Sequence[Row], rows: Iterable[Row]) -> Record:
+    """Return a strategy's columns of comparison_seeds.csv but the verdict.
 
     Every quantity has its mean, its sample standard deviation, and the number of runs that have it.
     ``rows``: all runs of the file.
     """
-    first = of_scheme[0]
+    first = of_strategy[0]
     record: Record = {"name": name, "strategy": first.strategy, "clock": first.clock}
-    record["runs"] = len(of_scheme)
+    record["runs"] = len(of_strategy)
     for quantity in (*QUANTITIES, *age.QUANTITIES):
         if is_told(quantity, rows):
-            record |= _of_spread(quantity, spread_of(of_scheme, quantity))
+            record |= _of_spread(quantity, spread_of(of_strategy, quantity))
     return record
 
 
@@ -560,28 +533,28 @@ def _of_spread(name: str, over: Spread) -> Record:
     return {f"{name}_mean": over.mean, f"{name}_std": over.deviation, f"{name}_n": over.n}
 
 
-def of_schemes(comparison: Comparison) -> list[Record]:
-    """Return a row per scheme: what comparison_seeds.csv has, then the answer, unrounded.
+def of_strategies(comparison: Comparison) -> list[Record]:
+    """Return a row per strategy: what comparison_seeds.csv has, then the answer, unrounded.
 
     ``_low`` and ``_high`` are the 95 % interval. ``gain``: the difference of accuracies. ``bound``:
     the speed-up is larger (">") or smaller ("<") than the number.
     """
     return [
-        scheme_record(scheme.name, scheme.rows, comparison.rows)
+        strategy_record(strategy.name, strategy.rows, comparison.rows)
         | {
             "accuracy": comparison.question.accuracy,
-            **_of_estimate("accuracy", scheme.accuracy),
+            **_of_estimate("accuracy", strategy.accuracy),
             "x": comparison.axis.name,
             "target": comparison.target,
-            **_of_estimate("to_target", scheme.to_target),
+            **_of_estimate("to_target", strategy.to_target),
             "baseline": comparison.baseline,
-            **_of_effect("gain", scheme.gain),
-            **_of_effect("speed_up", scheme.speed_up),
-            "bound": scheme.speed_up.bound if scheme.speed_up else "",
-            "differs": in_one_line(scheme.differs),
-            "verdict": scheme.verdict,
+            **_of_effect("gain", strategy.gain),
+            **_of_effect("speed_up", strategy.speed_up),
+            "bound": strategy.speed_up.bound if strategy.speed_up else "",
+            "differs": in_one_line(strategy.differs),
+            "verdict": strategy.verdict,
         }
-        for scheme in comparison.schemes
+        for strategy in comparison.strategies
     ]
 
 
@@ -617,10 +590,10 @@ def of_runs(comparison: Comparison) -> list[Record]:
             "x": comparison.axis.name,
             "target": comparison.target,
             "to_target": reached.x,
-            "differs": in_one_line(scheme.differs),
+            "differs": in_one_line(strategy.differs),
         }
-        for scheme in comparison.schemes
-        for row, reached in zip(scheme.rows, scheme.reached)
+        for strategy in comparison.strategies
+        for row, reached in zip(strategy.rows, strategy.reached)
     ]
 
 
@@ -632,10 +605,10 @@ def write_csv(rows: Sequence[Row], path: Path) -> None:
 
 
 def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:
-    """Write comparison_seeds.csv, one row per scheme."""
+    """Write comparison_seeds.csv, one row per strategy."""
     records = [
-        scheme_record(name, of_scheme, rows) | {"verdict": worst_mark(of_scheme)}
-        for name, of_scheme in schemes(rows).items()
+        strategy_record(name, of_strategy, rows) | {"verdict": worst_mark(of_strategy)}
+        for name, of_strategy in strategies(rows).items()
     ]
     write_records(records, path)
 

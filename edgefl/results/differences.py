@@ -29,9 +29,9 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A key in which runs of a scheme differ from the others. None: the key is not given.
+    """A key in which runs of a strategy differ from the others. None: the key is not given.
 
-    ``runs``: titles of the runs of the scheme that differ; () for all of them.
+    ``runs``: titles of the runs of the strategy that differ; () for all of them.
     """
 
     key: str
@@ -102,19 +102,21 @@ def _phrase(form: str, value: Any) -> str:
 
 
 def differences(
-    schemes: Mapping[str, Sequence[Path]],
+    strategies: Mapping[str, Sequence[Path]],
     baseline: str | None = None,
     without: Collection[str] = (),
 ) -> dict[str, tuple[Difference, ...]]:
-    """Return in what each scheme differs; () for a scheme that is like the others.
+    """Return in what each strategy differs; () for a strategy that is like the others.
 
-    ``schemes``: run directories by name, as of ``run_files.find``. What is usual is what
+    ``strategies``: run directories by name, as of ``run_files.find``. What is usual is what
     ``baseline`` has, or else most runs; of equally many, the first one. ``without``: keys that do
     not count.
     """
-    configs = {name: [_facts(run) for run in of_scheme] for name, of_scheme in schemes.items()}
-    seeds = {name: _seeds(of_scheme) for name, of_scheme in schemes.items()}
-    like = list(schemes) if baseline is None else [baseline]
+    configs = {
+        name: [_facts(run) for run in of_strategy] for name, of_strategy in strategies.items()
+    }
+    seeds = {name: _seeds(of_strategy) for name, of_strategy in strategies.items()}
+    like = list(strategies) if baseline is None else [baseline]
     known = [config for name in like for config in configs[name] if config is not None]
     keys = {key for of in configs.values() for config in of for key in config or ()}
     usual = {
@@ -123,8 +125,8 @@ def differences(
     }
     usual_seeds = _most([seeds[name] for name in like])
     found = {
-        name: list(_of_scheme(of_scheme, configs[name], usual))
-        for name, of_scheme in schemes.items()
+        name: list(_of_strategy(of_strategy, configs[name], usual))
+        for name, of_strategy in strategies.items()
     }
     for name, own in seeds.items():
         if own != usual_seeds:
@@ -133,7 +135,7 @@ def differences(
 
 
 def refuse(found: Mapping[str, Sequence[Difference]]) -> None:
-    """For ``--strict``: UserError that names all schemes that differ, and in what."""
+    """For ``--strict``: UserError that names all strategies that differ, and in what."""
     different = [f"{name}: {in_one_line(of)}" for name, of in found.items() if of]
     if different:
         raise UserError(
@@ -147,11 +149,11 @@ def in_one_line(differing: Sequence[Difference]) -> str:
     return listed([str(each) for each in differing], SHOWN_KEYS)
 
 
-def _of_scheme(
-    of_scheme: Sequence[Path], configs: Sequence[Config | None], usual: Config
+def _of_strategy(
+    of_strategy: Sequence[Path], configs: Sequence[Config | None], usual: Config
 ) -> Iterator[Difference]:
-    """Yield the differences of a scheme's runs, one for each key and value."""
-    titles = [run_files.title(run) for run in of_scheme]
+    """Yield the differences of a strategy's runs, one for each key and value."""
+    titles = [run_files.title(run) for run in of_strategy]
     having: list[tuple[str, Any, list[str]]] = []  # not a dict: a value may not be hashable
     if unread := [name for name, config in zip(titles, configs) if config is None]:
         having.append((NO_CONFIG, None, unread))
@@ -237,9 +239,9 @@ def _most(values: Sequence[Any]) -> Any:
     return max(values, key=values.count, default=None)
 
 
-def _seeds(of_scheme: Sequence[Path]) -> list[Any]:
-    """Return the seeds of a scheme's runs, without those whose config is missing."""
-    configs = [run_files.read_config(run) for run in of_scheme]
+def _seeds(of_strategy: Sequence[Path]) -> list[Any]:
+    """Return the seeds of a strategy's runs, without those whose config is missing."""
+    configs = [run_files.read_config(run) for run in of_strategy]
     return [config["seed"] for config in configs if "seed" in config]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,6 @@ from emulator.energy.account import IDLE, STATES
 
 MODELLED, MEASURED = "modelled", "measured"
 EdgeJoules = dict[str, float]  # "joules", and by state "idle_j", "compute_j", ...
-
-
-@dataclass(frozen=True, slots=True)
-class EnergyCurve:
-    """All edges' joules since the start, at ``seconds``; straight lines in between."""
-
-    seconds: np.ndarray
-    joules: np.ndarray
-
-    def at(self, seconds: float | Sequence[float] | np.ndarray) -> np.ndarray:
-        """The joules at these emulated seconds; after the end, those of the end."""
-        return np.interp(seconds, self.seconds, self.joules)
 
 
 def joules(run: Path) -> dict[str, EdgeJoules] | None:
@@ -70,23 +57,34 @@ def whole_joules(run: Path) -> float | None:
     return None if by_edge is None else sum(each["joules"] for each in by_edge.values())
 
 
-def joules_over_time(run: Path, edge: str | None = None) -> EnergyCurve | None:
-    """The modelled joules of all edges together, or of one, over emulated seconds.
+def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
+    """The modelled joules of all edges at these emulated seconds, such as those of evaluations.
 
-    The energy of a transfer or a training grows evenly from its beginning to its end. None also if
-    old parts of energy.csv were deleted (``record.keep``).
+    The energy of a transfer or a training grows evenly from its beginning to its end; after the end
+    of the run it stays. None also if old parts of energy.csv were deleted (``record.keep``).
     """
     rows = _rows(run)
     if not rows or min(parts(run / ENERGY), default=1) > 1:
         return None
-    own = [row for row in rows if edge is None or row["edge"] == edge]
-    return curve(own, _end_s(run, rows))
-
-
-def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
-    """The modelled joules of all edges at these emulated seconds, such as those of evaluations."""
-    over_time = joules_over_time(run)
-    return None if over_time is None else [float(each) for each in over_time.at(seconds)]
+    end_s = _end_s(run, rows)
+    steps: defaultdict[float, float] = defaultdict(float)  # by moment: the change of power (W)
+    jumps: defaultdict[float, float] = defaultdict(float)  # by moment: joules all at once
+    for row in rows:
+        began_s = float(row["began_s"])
+        is_idle = row["state"] == IDLE
+        ended_s = max(end_s, began_s) if is_idle else float(row["ended_s"])
+        if not is_idle and ended_s <= began_s:
+            jumps[began_s] += float(row["joules"])
+            continue
+        watts = float(row["watts"]) if is_idle else float(row["joules"]) / (ended_s - began_s)
+        steps[began_s] += watts
+        steps[ended_s] -= watts
+    moments = np.array(sorted({0.0, *steps, *jumps}))
+    powers = np.cumsum([steps.get(each, 0.0) for each in moments])
+    grown = np.concatenate(([0.0], np.cumsum(powers[:-1] * np.diff(moments))))
+    grown += np.cumsum([jumps.get(each, 0.0) for each in moments])
+    found: list[float] = np.interp(seconds, moments, np.maximum.accumulate(grown)).tolist()
+    return found
 
 
 def joules_to_target(
@@ -111,27 +109,6 @@ def so_far(
         return {}
     to_target = joules_to_target(metrics_rows, time_to_target_s)
     return {"kind": MODELLED, "joules": in_all, "joules_to_target": to_target}
-
-
-def curve(rows: Iterable[Mapping[str, Any]], end_s: float) -> EnergyCurve:
-    """The sum of these rows of energy.csv up to ``end_s``."""
-    steps: defaultdict[float, float] = defaultdict(float)  # by moment: the change of power (W)
-    jumps: defaultdict[float, float] = defaultdict(float)  # by moment: joules all at once
-    for row in rows:
-        began_s = float(row["began_s"])
-        is_idle = row["state"] == IDLE
-        ended_s = max(end_s, began_s) if is_idle else float(row["ended_s"])
-        if not is_idle and ended_s <= began_s:
-            jumps[began_s] += float(row["joules"])
-            continue
-        watts = float(row["watts"]) if is_idle else float(row["joules"]) / (ended_s - began_s)
-        steps[began_s] += watts
-        steps[ended_s] -= watts
-    moments = np.array(sorted({0.0, *steps, *jumps}))
-    powers = np.cumsum([steps.get(each, 0.0) for each in moments])
-    grown = np.concatenate(([0.0], np.cumsum(powers[:-1] * np.diff(moments))))
-    grown += np.cumsum([jumps.get(each, 0.0) for each in moments])
-    return EnergyCurve(moments, np.maximum.accumulate(grown))
 
 
 def _section(run: Path) -> dict[str, Any] | None:

@@ -35,8 +35,9 @@ from edgefl.results.read import (
     TableColumns,
     TableTail,
     Tail,
+    Texts,
     number,
-    parse_events,
+    parsed_events,
 )
 from edgefl.results.run_files import title
 
@@ -175,27 +176,18 @@ class Progress:
             for edge, _ in sent
         }
 
-    def take_events(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Take lines of events.jsonl in order; in each, the event before its decisions."""
-        for event in events:
-            self._advance(event.get("t"))
-            # edges that come back have later rows, too, if the run ended after its latest row
-            if (
-                self.waits_at_s is not None
-                and self.emulated_s > self.waits_at_s
-                and event.get("fact", event.get("event")) in TAKE_TIME
-            ):
-                self.waits_at_s = None
-            self.counters.take(event)
-            self._take_state(event)
-
-    def take_many(
-        self, events: EventColumns, usual: np.ndarray, take: Callable[[Mapping[str, Any]], None]
+    def take_events(
+        self,
+        events: EventColumns,
+        usual: np.ndarray | None = None,
+        take: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
-        """Take many lines of events.jsonl, as ``take_events`` does one by one.
+        """Take lines of events.jsonl in order; in each, the event before its decisions.
 
-        ``usual``: see ``usual_rows``. ``take`` gets all others, and gives them to ``take_events``.
+        ``usual``: see ``usual_rows``. ``take`` gets all others, and gives them to ``take_row``.
         """
+        if usual is None or take is None:
+            usual, take = usual_rows(events, updates_too=True), self.take_row
         if not events.count:
             return
         rows, texts = events.rows, events.texts
@@ -238,9 +230,15 @@ class Progress:
         if self.waits_at_s is not None:
             kinds = [number(kind) for kind in TAKE_TIME]
             works = np.isin(event, kinds) | np.isin(rows.texts_of("fact"), kinds)
-            if (now_s[usual & works] > self.waits_at_s).any():
+            # edges that come back have later rows, too, if the run ended after its latest row
+            if (now_s[works] > self.waits_at_s).any():
                 self.waits_at_s = None
         self._advance(now_s[-1])
+
+    def take_row(self, row: Mapping[str, Any]) -> None:
+        """Take one line, out of the usual course; see ``take_events``."""
+        self.counters.take(row)
+        self._take_state(row)
 
     def _take_state(self, row: Mapping[str, Any]) -> None:
         """Take what a row tells about what edges do, and nothing else."""
@@ -544,7 +542,7 @@ class LiveView:
         )
         self._speed, self._written_s, self._read_at_s = speed, 0.0, 0.0
         self._name = title(run_dir)
-        self._events = Tail(run_dir / EVENTS)
+        self._events, self._texts = Tail(run_dir / EVENTS), Texts()
         self._links = TableTail(run_dir / LINKS)
         self._metrics = TableTail(run_dir / METRICS)
         self._hosts = TableTail(run_dir / HOSTS)
@@ -562,7 +560,7 @@ class LiveView:
     def read(self, clock_s: float = 0.0) -> None:
         """Read new rows of the run directory."""
         progress = self.progress
-        progress.take_events(parse_events(self._events.read_new()))
+        progress.take_events(parsed_events(self._events.read_bytes(), self._texts))
         progress.take_links(self._links.read_columns())
         progress.take_metrics(self._metrics.read_new())
         progress.take_hosts(self._hosts.read_new())

@@ -19,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, islice
-from operator import methodcaller
 from pathlib import Path
 from types import NoneType
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ import numpy as np
 import orjson
 
 from edgefl.errors import UserError, undamaged
-from edgefl.record.rows import renamed, renamed_keys
+from edgefl.record.files import renamed, renamed_keys
 from edgefl.record.tables import PACKED, parts, unpacked
 
 AT_ONCE = 1 << 22  # bytes of a file that are read at a time
@@ -261,6 +260,24 @@ def spread(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """All places from each start on, as many as its length: [3, 9], [2, 1] -> [3, 4, 9]."""
     before = np.cumsum(lengths) - lengths
     return np.arange(lengths.sum()) + np.repeat(starts - before, lengths)
+
+
+def as_rows(kind: np.dtype, *columns: Any) -> np.ndarray:
+    """Return columns, the first of which is an array, as rows of this type with fields."""
+    rows = np.empty(len(columns[0]), kind)
+    for name, column in zip(kind.names or (), columns, strict=True):
+        rows[name] = column
+    return rows
+
+
+def columns_of(rows: np.ndarray) -> list[np.ndarray]:
+    """Return the fields of rows as columns."""
+    return [rows[name] for name in rows.dtype.names or ()]
+
+
+def tuples(rows: np.ndarray) -> Iterator[tuple[Any, ...]]:
+    """Yield rows with fields as tuples; column by column, which is faster than ``tolist``."""
+    return zip(*(column.tolist() for column in columns_of(rows)))
 
 
 @contextmanager
@@ -782,39 +799,31 @@ class TableTail:
         """Add the complete rows since the last call; False if the file has not grown."""
         if not (chunk := self._tail.read_bytes(most_bytes)):
             return False
-        chunk = chunk.replace(b"\r\n", b"\n")
-        head = chunk[: chunk.find(b"\n")].decode("utf-8", errors="replace")
-        names = self.names or tuple(head.split(","))
-        if (plain := plain_columns(chunk, names)) is not None:
-            self._count += chunk.count(b"\n")
-            self.names = table.names = names
-            table.add_plain(plain)
-            return True
-        columns = self._fields(chunk)
+        plain, columns = self._fields(chunk)
         table.names = self.names
-        if columns:
+        if plain is not None:
+            table.add_plain(plain)
+        elif columns:
             table.add(columns)
         return True
 
     def columns(self, most_bytes: int | None) -> Sequence[Sequence[str]] | None:
         """Return the fields of each column; [] without a row; None if the file has not grown."""
-        chunk = self._tail.read_bytes(most_bytes)
-        return self._fields(chunk) if chunk else None
+        if not (chunk := self._tail.read_bytes(most_bytes)):
+            return None
+        plain, columns = self._fields(chunk)
+        return columns if plain is None else [each.texts() for each in plain]
 
-    def _fields(self, chunk: bytes) -> Sequence[Sequence[str]]:
-        text = chunk.decode("utf-8", errors="replace").replace("\r\n", "\n")
-        lines = text.split("\n")[:-1]
-        names = self.names or tuple(lines[0].split(","))
-        commas = set(map(methodcaller("count", ","), lines))
-        plain = '"' not in text and "\r" not in text and len(set(names)) == len(names)
-        if not plain or commas != {len(names) - 1}:
-            return self._parsed(lines)
-        self.names = names
-        self._count += len(lines)
-        if (head := ",".join(names)) in lines:  # each part of the file has it
-            lines = [line for line in lines if line != head]
-        fields = ",".join(lines).split(",")  # of all lines at once, which is fast
-        return [fields[place :: len(names)] for place in range(len(names))] if lines else []
+    def _fields(self, chunk: bytes) -> tuple[list[PlainColumn] | None, Sequence[Sequence[str]]]:
+        """The columns of lines that are plain, or else the fields of each column."""
+        chunk = chunk.replace(b"\r\n", b"\n")
+        head = chunk[: chunk.find(b"\n")].decode("utf-8", errors="replace")
+        names = self.names or tuple(head.split(","))
+        if (plain := plain_columns(chunk, names)) is not None:
+            self._count += chunk.count(b"\n")
+            self.names = names
+            return plain, ()
+        return None, self._parsed(chunk.decode("utf-8", errors="replace").split("\n")[:-1])
 
     def _parsed(self, lines: Sequence[str]) -> Sequence[Sequence[str]]:
         """The fields of each column of lines that only csv's reader can tell."""

@@ -1,4 +1,4 @@
-"""Finding the directories of runs and of schemes with several seeds; the files of one run."""
+"""Finding the directories of runs and of strategies with several seeds; the files of one run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SEED = re.compile(r"seed(\d+)")
 
 # ---------------------------------------------------------------------- names
 def seed_name(seed: int, several: bool) -> str:
-    """Return the directory of a seed below its scheme: "seed3", or "" if there is only one."""
+    """Return the directory of a seed below its strategy: "seed3", or "" if there is only one."""
     return f"seed{seed}" if several else ""
 
 
@@ -53,8 +53,8 @@ def title(run: Path) -> str:
     return f"{path.parent.name} seed {match[1]}" if match else path.name
 
 
-def scheme_folder(run: Path) -> Path:
-    """Return the directory of a run's scheme: of a seed's run, the one above it."""
+def strategy_folder(run: Path) -> Path:
+    """Return the directory of a run's strategy: of a seed's run, the one above it."""
     path = run.resolve()
     return path.parent if SEED.fullmatch(path.name) else path
 
@@ -65,62 +65,64 @@ def is_run(path: Path) -> bool:
     return any((path / mark).is_file() for mark in MARKS)
 
 
-def runs_of(scheme: Path) -> list[Path]:
+def runs_of(strategy: Path) -> list[Path]:
     """Return the run in this directory, or the seeds' runs one level below, by number.
 
     [] if there is no run.
     """
-    if is_run(scheme):
-        return [scheme]
-    if not scheme.is_dir():
+    if is_run(strategy):
+        return [strategy]
+    if not strategy.is_dir():
         return []
     seeds = [
         (int(match[1]), child)
-        for child in scheme.iterdir()
+        for child in strategy.iterdir()
         if (match := SEED.fullmatch(child.name)) and is_run(child)
     ]
     return [child for _, child in sorted(seeds)]
 
 
 def find(paths: Sequence[Path]) -> dict[str, list[Path]]:
-    """Return the run directories of each scheme by its display name.
+    """Return the run directories of each strategy by its display name.
 
-    ``paths``: directories of runs, of schemes, or of several schemes. A name is as long as it must
-    be to be unique, and says if the algorithm was rebuilt without the paper's equations. UserError
-    if a path holds no run.
+    ``paths``: directories of runs, of strategies, or of several strategies. A name is as long as it
+    must be to be unique, and says if the algorithm was rebuilt without the paper's equations.
+    UserError if a path holds no run.
     """
-    schemes = {scheme: runs for path in paths for scheme, runs in _schemes_in(Path(path)).items()}
-    names = {scheme: _names(scheme) for scheme in schemes}
-    counts = [Counter(of_scheme[place] for of_scheme in names.values()) for place in (0, 1)]
+    strategies = {
+        strategy: runs for path in paths for strategy, runs in _strategies_in(Path(path)).items()
+    }
+    names = {strategy: _names(strategy) for strategy in strategies}
+    counts = [Counter(of_strategy[place] for of_strategy in names.values()) for place in (0, 1)]
     named: dict[str, list[Path]] = {}
-    for scheme, runs in schemes.items():
-        candidates = zip(counts, names[scheme])
-        unique = next((name for count, name in candidates if count[name] == 1), str(scheme))
+    for strategy, runs in strategies.items():
+        candidates = zip(counts, names[strategy])
+        unique = next((name for count, name in candidates if count[name] == 1), str(strategy))
         rebuilt = read_config(runs[0]).get("run", {}).get("reconstructed", False)
         named[f"{unique} (reconstructed)" if rebuilt else unique] = runs
     return named
 
 
-def _names(scheme: Path) -> tuple[str, str]:
-    """Return a short and a longer name; a single seed's directory also names its scheme."""
-    folders = scheme.resolve().parts
+def _names(strategy: Path) -> tuple[str, str]:
+    """Return a short and a longer name; a single seed's directory also names its strategy."""
+    folders = strategy.resolve().parts
     own = 2 if SEED.fullmatch(folders[-1]) else 1
     return "/".join(folders[-own:]), "/".join(folders[-own - 1 :])
 
 
-def _schemes_in(path: Path) -> dict[Path, list[Path]]:
-    """Return the runs of each scheme in a directory, in the order of its config."""
+def _strategies_in(path: Path) -> dict[Path, list[Path]]:
+    """Return the runs of each strategy in a directory, in the order of its config."""
     if runs := runs_of(path):
         return {path: runs}
     if not path.is_dir():
         raise missing(path)
-    schemes = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
-    if not schemes:
+    strategies = {child: runs for child in sorted(path.iterdir()) if (runs := runs_of(child))}
+    if not strategies:
         raise UserError(
             f"{path}: no run in it: expected the directory of an experiment, such as runs/NAME, or"
             f" of a run, which has {' or '.join(MARKS)}"
         )
-    return dict(sorted(schemes.items(), key=lambda item: _place(item[1][0])))  # stable
+    return dict(sorted(strategies.items(), key=lambda item: _place(item[1][0])))  # stable
 
 
 def _place(run: Path) -> int:

@@ -1,4 +1,4 @@
-"""Intervals and paired tests over the seeds of a scheme, and effects over a baseline; no files.
+"""Spreads, intervals and paired tests over the seeds of a strategy, and effects over a baseline.
 
 There are two methods. "resampling" assumes no distribution: a bootstrap interval and a permutation
 test. "t" assumes normal values: Student's interval and the paired t-test. Resampling needs ENOUGH
@@ -33,6 +33,34 @@ BLOCK = 5_000  # resamples in memory at a time
 ROUNDING = 1e-12  # relative difference below which two sums are equal
 POWER, MOST_SEEDS = 0.8, 1_000  # of the number of seeds that a test needs
 HAS_SCIPY = find_spec("scipy") is not None  # a base install has none
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The spread of a quantity that ``n`` of ``of`` runs have.
+
+    ``mean`` is None unless all have it (survivorship bias). ``deviation`` is
+    sqrt(sum (x - mean)^2 / (n - 1)), None for a single run.
+    """
+
+    n: int
+    of: int
+    mean: float | None
+    deviation: float | None
+
+
+def spread(values: Sequence[float | None]) -> Spread:
+    """Return the spread of ``values``; None stands for a run without the number.
+
+    For example, a run that never reaches the target has no time to it.
+    """
+    known = [value for value in values if value is not None]
+    n = len(known)
+    if not known or n < len(values):
+        return Spread(n, len(values), None, None)
+    mean = math.fsum(known) / n
+    squares = math.fsum((value - mean) ** 2 for value in known)
+    return Spread(n, n, mean, math.sqrt(squares / (n - 1)) if n > 1 else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,11 +263,11 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class PairedEffect:
-    """A scheme against the baseline over pairs of runs.
+    """A strategy against the baseline over pairs of runs.
 
     ``size``: the mean difference or the speed-up; None if not known. ``bound``: ">" or "<" if the
     size is only a bound, because some runs never reach the target. ``having`` of ``pairs`` have the
-    number. ``adjusted``: p after Holm's adjustment for all schemes that are compared. ``seeds``:
+    number. ``adjusted``: p after Holm's adjustment for all strategies that are compared. ``seeds``:
     how many pairs the paired t-test needs for 80 % power; None if that is not known, or too many.
     """
 

@@ -1,8 +1,8 @@
 """Comparisons as tables: on the terminal and in HTML, as Markdown and as LaTeX.
 
 Start with ``table``, which shows runs as ``edgefl run`` and ``edgefl compare`` do. ``grid`` is the
-answer to a question about schemes: ``over_seeds`` shows it on the terminal, ``html`` in notebooks,
-``markdown`` and ``latex`` for papers. The sentences below the tables are here, too.
+answer to a question about strategies: ``over_seeds`` shows it on the terminal, ``html`` in
+notebooks, ``markdown`` and ``latex`` for papers. The sentences below the tables are here, too.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from edgefl.errors import UserError, listed, nearest, printable
 from edgefl.results import age
 from edgefl.results.compare import (
     QUANTITIES,
-    ComparedScheme,
+    ComparedStrategy,
     Comparison,
     Row,
     SeedEstimate,
     common_score,
-    schemes,
-    spread,
     spread_of,
+    strategies,
     worst_mark,
 )
 from edgefl.results.differences import in_one_line
@@ -42,6 +41,7 @@ from edgefl.results.statistics import (
     PairedEffect,
     pairs_needed,
     smallest_p,
+    spread,
 )
 from edgefl.results.summary import (
     DIVERGED,
@@ -147,11 +147,11 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     """Return the comparison as a table of at most ``width`` characters.
 
     If it is too wide, names are wrapped and then columns are left out, with a note; the verdict
-    always stays. Rows with the same name are the seeds of a scheme: the cell has the mean and below
-    it the sample standard deviation. The lines below the table give the reasons of every verdict
-    that is not "faithful", and the warnings.
+    always stays. Rows with the same name are the seeds of a strategy: the cell has the mean and
+    below it the sample standard deviation. The lines below the table give the reasons of every
+    verdict that is not "faithful", and the warnings.
     """
-    by_name = schemes(rows)
+    by_name = strategies(rows)
     columns = _columns_of_runs(rows, by_name)
     left_out = _make_room(columns, width)
     notes = _notes_on_runs(rows, by_name)
@@ -170,8 +170,8 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
             overflow="fold",
             width=widths[heading],
         )
-    for of_scheme, *cells in zip(by_name.values(), *columns.values()):
-        verdict = Text(cells[-1], style=COLOURS.get(worst_mark(of_scheme), ""))
+    for of_strategy, *cells in zip(by_name.values(), *columns.values()):
+        verdict = Text(cells[-1], style=COLOURS.get(worst_mark(of_strategy), ""))
         shown.add_row(Text(cells[0]), *cells[1:-1], verdict)
     return shown
 
@@ -179,7 +179,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
 def _columns_of_runs(
     rows: Sequence[Row], by_name: Mapping[str, Sequence[Row]]
 ) -> dict[str, list[str]]:
-    """Return for each heading the cells, one per scheme."""
+    """Return for each heading the cells, one per strategy."""
     size, unit = unit_up_to(
         max((max(row.bytes_up, row.bytes_down) for row in rows), default=0), "B"
     )
@@ -188,7 +188,7 @@ def _columns_of_runs(
     score = common_score(rows)
 
     def cells(quantity: str, form: Form) -> list[str]:
-        return [_stacked(of_scheme, quantity, form) for of_scheme in by_name.values()]
+        return [_stacked(of_strategy, quantity, form) for of_strategy in by_name.values()]
 
     columns = {
         NAME: [name + f"\n{len(of)} seeds" * (len(of) > 1) for name, of in by_name.items()],
@@ -308,17 +308,17 @@ LINES = {"mean": "mean", "p95": "95 %", "peak": "peak", "max": "most"}
 
 
 def ages(rows: Sequence[Row]) -> Table:
-    """Return a table of the ages, with the means over the seeds of each scheme.
+    """Return a table of the ages, with the means over the seeds of each strategy.
 
     Updates with a fresher model have columns if there are any.
     """
-    by_name = schemes(rows)
+    by_name = strategies(rows)
     units = {age.SECONDS: "s", age.VERSIONS: "versions"}
 
-    def cell(of_scheme: Sequence[Row], of: str, unit: str) -> str:
+    def cell(of_strategy: Sequence[Row], of: str, unit: str) -> str:
         lines = []
         for number in LINES:
-            over = spread([row.ages.get(age.quantity(number, of, unit)) for row in of_scheme])
+            over = spread([row.ages.get(age.quantity(number, of, unit)) for row in of_strategy])
             some = f"{over.n} of {over.of}" if over.n else MISSING
             lines.append(some if over.mean is None else three_digits(over.mean))
         return "\n".join(lines)
@@ -329,11 +329,11 @@ def ages(rows: Sequence[Row]) -> Table:
     shown.add_column("\n")
     for heading, of in OF_AGES.items():
         for unit, word in units.items():
-            cells = [cell(of_scheme, of, unit) for of_scheme in by_name.values()]
+            cells = [cell(of_strategy, of, unit) for of_strategy in by_name.values()]
             if any(not set(each) <= {MISSING, "\n"} for each in cells):
                 shown.add_column(f"{heading}\n{word}", justify="right", no_wrap=True)
                 columns.append([Text(each) for each in cells])
-    counted = [spread_of(of_scheme, age.COUNTED).mean for of_scheme in by_name.values()]
+    counted = [spread_of(of_strategy, age.COUNTED).mean for of_strategy in by_name.values()]
     shown.add_column("counted\n%", justify="right")
     columns.append([Text(MISSING if part is None else f"{100 * part:.0f}") for part in counted])
     for row in zip(*columns):
@@ -341,8 +341,8 @@ def ages(rows: Sequence[Row]) -> Table:
     return shown
 
 
-# ---------------------------------------------------------------------- schemes as a grid
-DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a scheme's name
+# ---------------------------------------------------------------------- strategies as a grid
+DIFFERS, NOT_FAITHFUL = "*", "†"  # marks behind a strategy's name
 PLUS_MINUS, TIMES = "±", "\u00d7"
 MISSING = "-"
 PERCENT = 100 * CONFIDENCE
@@ -368,7 +368,7 @@ OF_HEADINGS = {
 
 @dataclass(frozen=True, slots=True)
 class GridColumn:
-    """A heading with its unit, the cells, one per scheme, and how they are aligned."""
+    """A heading with its unit, the cells, one per strategy, and how they are aligned."""
 
     heading: str
     cells: tuple[str, ...]
@@ -388,7 +388,7 @@ class Grid:
 
     @property
     def rows(self) -> list[tuple[str, ...]]:
-        """Return the cells, scheme by scheme."""
+        """Return the cells, strategy by strategy."""
         return list(zip(*(column.cells for column in self.columns.values())))
 
 
@@ -438,9 +438,9 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
     unit, in_unit = _unit(comparison)
 
     def column(
-        heading: str, cell: Callable[[ComparedScheme], str], left: bool = False
+        heading: str, cell: Callable[[ComparedStrategy], str], left: bool = False
     ) -> GridColumn:
-        return GridColumn(heading, tuple(map(cell, comparison.schemes)), left)
+        return GridColumn(heading, tuple(map(cell, comparison.strategies)), left)
 
     of_baseline = f"vs {comparison.baseline}"
     factor = "speed-up" if comparison.axis.unit == "s" else "factor"
@@ -470,7 +470,7 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
 
 def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
     """Return the column of a field of ``Row``: mean and deviation."""
-    spreads = [spread_of(each.rows, quantity) for each in comparison.schemes]
+    spreads = [spread_of(each.rows, quantity) for each in comparison.strategies]
     heading = quantity.replace("_", " ")
     form: Form = count
     if quantity.startswith("bytes"):
@@ -493,7 +493,7 @@ def _unit(comparison: Comparison) -> tuple[str, Form]:
     """Return the unit of x behind a heading, and how a value is shown in it."""
     unit = comparison.axis.unit
     if unit == "B":
-        reached = [each.x or 0.0 for scheme in comparison.schemes for each in scheme.reached]
+        reached = [each.x or 0.0 for strategy in comparison.strategies for each in strategy.reached]
         size, unit = unit_up_to(max(reached, default=0.0), "B")
         return f" ({unit})", scaled(size)
     if unit == "s":
@@ -501,10 +501,10 @@ def _unit(comparison: Comparison) -> tuple[str, Form]:
     return (f" ({unit})", three_digits) if unit else (f" ({comparison.axis.label})", count)
 
 
-def marked(scheme: ComparedScheme) -> str:
-    """Return the name with the marks of a scheme that differs or is not faithful."""
-    unfaithful = NOT_FAITHFUL * (scheme.verdict not in GOOD)
-    return f"{scheme.name} {DIFFERS * bool(scheme.differs)}{unfaithful}".rstrip()
+def marked(strategy: ComparedStrategy) -> str:
+    """Return the name with the marks of a strategy that differs or is not faithful."""
+    unfaithful = NOT_FAITHFUL * (strategy.verdict not in GOOD)
+    return f"{strategy.name} {DIFFERS * bool(strategy.differs)}{unfaithful}".rstrip()
 
 
 def value(estimate: SeedEstimate, form: Form) -> str:
@@ -582,7 +582,7 @@ def stacked(columns: Mapping[str, GridColumn]) -> dict[str, GridColumn]:
 
 
 def over_seeds(comparison: Comparison) -> Table:
-    """Return one line per scheme: number, interval and p stand one below the other."""
+    """Return one line per strategy: number, interval and p stand one below the other."""
     columns, baseline = stacked(grid(comparison).columns), comparison.baseline
     shown = plain_table("Over seeds" if baseline is None else f"Against {baseline}", gap=1)
     shown.add_column("strategy\n", overflow="fold", min_width=NARROWEST_NAME)
@@ -599,18 +599,18 @@ def over_seeds(comparison: Comparison) -> Table:
 def notes(comparison: Comparison) -> list[str]:
     """Return the sentences below the table: how it was made, and what a reader must know."""
     found = [*notes_on_statistics(comparison), *notes_on_configs(comparison)]
-    for scheme in comparison.schemes:
-        if scheme.verdict not in GOOD:
-            reasons = dict.fromkeys(row.reasons for row in scheme.rows if row.reasons)
+    for strategy in comparison.strategies:
+        if strategy.verdict not in GOOD:
+            reasons = dict.fromkeys(row.reasons for row in strategy.rows if row.reasons)
             why = f": {'; '.join(reasons)}" if reasons else ""
-            found.append(f"{NOT_FAITHFUL} {scheme.name}: {scheme.verdict}{why}")
+            found.append(f"{NOT_FAITHFUL} {strategy.name}: {strategy.verdict}{why}")
     energy = note_on_energy(comparison.rows)
     return [*found, energy] if energy else found
 
 
 def notes_on_statistics(comparison: Comparison) -> list[str]:
     """Return which intervals and tests the table has, and what limits them."""
-    tested, others = comparison.baseline is not None, len(comparison.schemes) - 1
+    tested, others = comparison.baseline is not None, len(comparison.strategies) - 1
     lines = [*_on_methods(comparison, tested)]
     if HAS_SCIPY or not comparison.several_seeds:
         if tested and lines and others > 1:
@@ -623,11 +623,11 @@ def notes_on_statistics(comparison: Comparison) -> list[str]:
 
 
 def notes_on_configs(comparison: Comparison) -> list[str]:
-    """Return which schemes differ in more than the strategy, those that differ alike together."""
+    """Return which strategies differ in more than the algorithm, alike ones together."""
     alike: dict[str, list[str]] = {}
-    for scheme in comparison.schemes:
-        if scheme.differs:
-            alike.setdefault(in_one_line(scheme.differs), []).append(scheme.name)
+    for strategy in comparison.strategies:
+        if strategy.differs:
+            alike.setdefault(in_one_line(strategy.differs), []).append(strategy.name)
     return [
         f"{DIFFERS} {listed(names)} {'differs' if len(names) == 1 else 'differ'}: {what}"
         for what, names in alike.items()
@@ -652,8 +652,8 @@ def _on_methods(comparison: Comparison, tested: bool) -> Iterable[str]:
         return
     methods = {
         each.interval.method
-        for scheme in comparison.schemes
-        for each in (scheme.accuracy, scheme.to_target, scheme.gain, scheme.speed_up)
+        for strategy in comparison.strategies
+        for each in (strategy.accuracy, strategy.to_target, strategy.gain, strategy.speed_up)
         if each is not None and each.interval is not None
     }
     if "resampling" in methods:
@@ -669,8 +669,8 @@ def _on_few_pairs(comparison: Comparison, tests: int) -> list[str]:
     """Return how many seeds the permutation tests need before any p can be significant."""
     pairs = {
         each.test.n
-        for scheme in comparison.schemes
-        for each in (scheme.gain, scheme.speed_up)
+        for strategy in comparison.strategies
+        for each in (strategy.gain, strategy.speed_up)
         if each is not None and each.test is not None and each.test.method == "resampling"
     }
     needed = pairs_needed(tests)
@@ -690,14 +690,14 @@ def _on_power(comparison: Comparison) -> str:
 
 
 def _on_common_seeds(comparison: Comparison) -> list[str]:
-    """Return which schemes share only some seeds with the baseline."""
-    sizes = {each.name: len(each.rows) for each in comparison.schemes}
+    """Return which strategies share only some seeds with the baseline."""
+    sizes = {each.name: len(each.rows) for each in comparison.strategies}
     alike: dict[str, list[str]] = {}
-    for scheme in comparison.schemes:
-        most = max(sizes[scheme.name], sizes.get(comparison.baseline or "", 0))
-        if scheme.gain is not None and scheme.gain.pairs < most:
-            few = f"{scheme.gain.pairs} of {most} seeds in common with {comparison.baseline}"
-            alike.setdefault(few, []).append(scheme.name)
+    for strategy in comparison.strategies:
+        most = max(sizes[strategy.name], sizes.get(comparison.baseline or "", 0))
+        if strategy.gain is not None and strategy.gain.pairs < most:
+            few = f"{strategy.gain.pairs} of {most} seeds in common with {comparison.baseline}"
+            alike.setdefault(few, []).append(strategy.name)
     return [f"{listed(names)}: {few}" for few, names in alike.items()]
 
 

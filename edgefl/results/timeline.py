@@ -16,7 +16,6 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -32,10 +31,13 @@ from edgefl.results.read import (
     EventColumns,
     TableColumns,
     Texts,
+    as_rows,
+    columns_of,
     event_columns,
     number,
     read_table,
     spread,
+    tuples,
     without_collection,
 )
 
@@ -81,72 +83,35 @@ class Instant(NamedTuple):
     version: int | None = None
 
 
-class SliceColumns(NamedTuple):
-    """Slices as columns: ``edge`` and ``kind`` are numbers of the timeline's texts, ``lane`` is
-    the place in LANES. An end that is not known is NaN; MISSING stands for no task and no size.
-    """
-
-    edge: np.ndarray
-    lane: np.ndarray
-    kind: np.ndarray
-    begin_s: np.ndarray
-    end_s: np.ndarray
-    task: np.ndarray
-    size_bytes: np.ndarray
-
-    def unpacked(self, texts: Texts) -> list[Slice]:
-        names = texts.all
-        return [
-            Slice(
-                *(names[edge], LANES[lane], names[kind], begin_s),
-                *(None if math.isnan(end_s) else end_s, _known(task), _known(size)),
-            )
-            for edge, lane, kind, begin_s, end_s, task, size in zip(*(x.tolist() for x in self))
-        ]
-
-
-class InstantColumns(NamedTuple):
-    """Instants as columns, as in SliceColumns; MISSING stands for no task and no version."""
-
-    edge: np.ndarray
-    kind: np.ndarray
-    t_s: np.ndarray
-    task: np.ndarray
-    version: np.ndarray
-
-    def unpacked(self, texts: Texts) -> list[Instant]:
-        names = texts.all
-        return [
-            Instant(names[edge], names[kind], t_s, _known(task), _known(version))
-            for edge, kind, t_s, task, version in zip(*(each.tolist() for each in self))
-        ]
-
-
-class GapColumns(NamedTuple):
-    """The staleness of updates when they arrived, as in SliceColumns: versions since their base."""
-
-    t_s: np.ndarray
-    edge: np.ndarray
-    versions: np.ndarray
-
-
-SLICE_TYPES = (np.int32, np.int8, np.int32, np.float64, np.float64, np.int64, np.int64)
-INSTANT_TYPES = (np.int32, np.int32, np.float64, np.int64, np.int64)
-GAP_TYPES = (np.float64, np.int32, np.int64)
-
-
-def packed(rows: Sequence[tuple[Any, ...]], types: Sequence[type]) -> list[np.ndarray]:
-    """Return rows, all as long as ``types``, as columns of these types.
-
-    Through floats, which is fast: whole numbers are below 2^53.
-    """
-    numbers = np.fromiter(chain.from_iterable(rows), np.float64, len(rows) * len(types))
-    return [column.astype(kind) for column, kind in zip(numbers.reshape(-1, len(types)).T, types)]
-
-
-def joined(parts: Sequence[Sequence[np.ndarray]], types: Sequence[type]) -> list[np.ndarray]:
-    """Return the rows of several columns in one."""
-    return [np.concatenate(each) for each in zip(packed((), types), *parts)]
+# The same as rows of numpy: ``edge`` and ``kind`` are numbers of the timeline's texts, ``lane`` is
+# the place in LANES. An end that is not known is NaN; MISSING stands for no task, size or version.
+SLICES = np.dtype(
+    [
+        *(("edge", "i4"), ("lane", "i1"), ("kind", "i4"), ("begin_s", "f8"), ("end_s", "f8")),
+        *(("task", "i8"), ("size_bytes", "i8")),
+    ],
+    align=True,
+)
+INSTANTS = np.dtype(
+    [("edge", "i4"), ("kind", "i4"), ("t_s", "f8"), ("task", "i8"), ("version", "i8")],
+    align=True,
+)
+# the staleness of updates when they arrived: versions since their base
+GAPS = np.dtype([("t_s", "f8"), ("edge", "i4"), ("versions", "i8")], align=True)
+# rows of links.csv: transfers that have ended
+MOVED = np.dtype(
+    [
+        *(("edge", "i4"), ("lane", "i1"), ("fresh", "?"), ("bytes", "f8"), ("offered_s", "f8")),
+        *(("ended_s", "f8"), ("direction", "i4")),
+    ],
+    align=True,
+)
+# Parts of a transfer, and what rows say (``Act``). ``place``: of the row or the decision, for what
+# else is in it.
+PARTS = np.dtype([("moves", "?"), ("from_s", "f8"), ("to_s", "f8"), ("bytes", "i8")], align=True)
+ACTS = np.dtype(
+    [("act", "i8"), ("edge", "i4"), ("task", "i8"), ("t_s", "f8"), ("place", "i8")], align=True
+)
 
 
 def _known(value: int) -> int | None:
@@ -350,19 +315,9 @@ LASTING = "kill"  # the only fault without a length that lasts: until the edge i
 PLACES = {lane: place for place, lane in enumerate(LANES)}
 
 
-class Doing(IntEnum):
-    """What an edge does. ASKED is told apart from a wait because its end comes late."""
-
-    UNKNOWN = 0  # or its process is down
-    IDLE = 1
-    TRAINING = 2
-    ASKED = 3
-    RECEIVING = 4
-    WAITING = 5
-    SENDING = 6
-
-
-UNKNOWN, IDLE, TRAINING, ASKED, RECEIVING, WAITING, SENDING = Doing
+# What an edge does; UNKNOWN, too, if its process is down. ASKED is told apart from a wait because
+# its end comes late.
+UNKNOWN, IDLE, TRAINING, ASKED, RECEIVING, WAITING, SENDING = range(7)
 
 # the lane and the kind of a slice
 SHOWN = {
@@ -377,8 +332,11 @@ SHOWN = {
 IN_TRANSFER = {DOWNLINK: RECEIVING, UPLINK: SENDING}
 
 
-class Act(IntEnum):
-    """What a row says about an edge or an update, by facts, events and decisions."""
+class Act:
+    """What a row says about an edge or an update, by facts, events and decisions.
+
+    Plain numbers, since the members of an enum take long to look up.
+    """
 
     NONE = 0
     STARTED = 1
@@ -441,22 +399,12 @@ NEEDED = {  # what a decision must have
 }
 
 
-class _Acts(NamedTuple):
-    """Acts in their order. ``place``: of the row or the decision, for what else is in it."""
-
-    act: np.ndarray
-    edge: np.ndarray
-    task: np.ndarray
-    t_s: np.ndarray
-    place: np.ndarray
-
-
 @dataclass(slots=True)
 class _Edge:
     name: int
     given: History
     ready: History
-    doing: Doing = UNKNOWN
+    doing: int = UNKNOWN
     since_s: float = 0.0
     task: int = MISSING
     away_s: float | None = None  # since when it is lost
@@ -492,9 +440,7 @@ class Timeline:
         self.emulated_s = 0.0  # of the latest event; after ``no_more_rows`` of the latest row
         self.version = 0
         self._keep = keep
-        self._slices: list[Sequence[np.ndarray]] = []
-        self._instants: list[Sequence[np.ndarray]] = []
-        self._gaps: list[Sequence[np.ndarray]] = []
+        self._slices, self._instants, self._gaps = _nothing()
         # slices and instants that are not in columns yet
         self._new: list[tuple[Any, ...]] = []
         self._new_instants: list[tuple[Any, ...]] = []
@@ -502,28 +448,12 @@ class Timeline:
         self._lanes: defaultdict[tuple[int, str], Lane] = defaultdict(lambda: Lane(keep))
         self._waiting: dict[int, int] = {}  # tasks whose update the strategy holds -> edge
         self._faults: dict[tuple[int, int], tuple[float, float]] = {}  # (edge, kind): from, to
-        self._held: list[Sequence[np.ndarray]] = []  # rows of links ahead of the events
+        self._held = np.zeros(0, MOVED)  # rows of links ahead of the events
         self._broadcasts: list[tuple[float, tuple[int, ...]]] = []  # the latest ``keep``
         self._windows = Windows()
         self._begun = False
         text = self.texts.number
         self._shown = [(PLACES[at], text(kind)) for at, kind in SHOWN.values()]  # by Doing
-        self._take = {
-            Act.STARTED: self._started,
-            Act.SENDS: self._sends,
-            Act.ARRIVED: self._arrived,
-            Act.ASSIGNED: self._assigned,
-            Act.WAITS: self._waits,
-            Act.GRANTED: self._granted,
-            Act.CLOSED: self._closed,
-            Act.JOINED: self._joined,
-            Act.LOST: self._lost,
-            Act.ASKED: self._asked,
-            Act.NOTHING_NEWER: self._nothing_newer,
-            Act.REFUSED: self._refused,
-            Act.FAILED: self._failed,
-            Act.TIMED_OUT: self._timed_out,
-        }
 
     # ------------------------------------------------------------------ what is there
     @property
@@ -534,37 +464,50 @@ class Timeline:
 
     @property
     def slices(self) -> list[Slice]:
-        return self.slice_columns().unpacked(self.texts)
+        return self._named_slices(self.slice_rows())
 
     @property
     def instants(self) -> list[Instant]:
-        return self.instant_columns().unpacked(self.texts)
+        names = self.texts.all
+        return [
+            Instant(names[edge], names[kind], t_s, _known(task), _known(version))
+            for edge, kind, t_s, task, version in tuples(self.instant_rows())
+        ]
 
-    def slice_columns(self, and_open: bool = False) -> SliceColumns:
-        """What has ended; ``and_open``: also what goes on, without an end."""
-        self._slices = [joined(self._slices, SLICE_TYPES)]
-        going_on = [self.open_columns()] if and_open else []
-        return SliceColumns(*joined([*self._slices, *going_on], SLICE_TYPES))
+    def _named_slices(self, rows: np.ndarray) -> list[Slice]:
+        names = self.texts.all
+        return [
+            Slice(
+                *(names[edge], LANES[lane], names[kind], begin_s),
+                *(None if math.isnan(end_s) else end_s, _known(task), _known(size)),
+            )
+            for edge, lane, kind, begin_s, end_s, task, size in tuples(rows)
+        ]
 
-    def instant_columns(self) -> InstantColumns:
-        self._instants = [joined(self._instants, INSTANT_TYPES)]
-        return InstantColumns(*self._instants[0])
+    def slice_rows(self, and_open: bool = False) -> np.ndarray:
+        """What has ended, as SLICES; ``and_open``: also what goes on, without an end."""
+        self._slices = [np.concatenate(self._slices)]
+        return np.concatenate([*self._slices, *([self.open_rows()] if and_open else [])])
 
-    def gap_columns(self) -> GapColumns:
-        """The staleness of updates that were not discarded on arrival."""
-        self._gaps = [joined(self._gaps, GAP_TYPES)]
-        return GapColumns(*self._gaps[0])
+    def instant_rows(self) -> np.ndarray:
+        """The instants as INSTANTS."""
+        self._instants = [np.concatenate(self._instants)]
+        return self._instants[0]
 
-    def drain(
-        self,
-    ) -> tuple[SliceColumns, InstantColumns, GapColumns, list[tuple[float, int]]]:
+    def gap_rows(self) -> np.ndarray:
+        """The staleness of updates that were not discarded on arrival, as GAPS."""
+        self._gaps = [np.concatenate(self._gaps)]
+        return self._gaps[0]
+
+    def drain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[tuple[float, int]]]:
         """Return slices, instants, gaps and versions, and forget them."""
-        found = self.slice_columns(), self.instant_columns(), self.gap_columns(), self.versions
-        self._slices, self._instants, self._gaps, self.versions = [], [], [], []
+        found = self.slice_rows(), self.instant_rows(), self.gap_rows(), self.versions
+        self._slices, self._instants, self._gaps = _nothing()
+        self.versions = []
         return found
 
-    def open_columns(self) -> SliceColumns:
-        """Return what goes on; its end is NaN."""
+    def open_rows(self) -> np.ndarray:
+        """Return what goes on, as SLICES; its end is NaN."""
         found: list[tuple[Any, ...]] = [
             (name, PLACES[FAULT], kind, begin_s, math.nan, MISSING, MISSING)
             for (name, kind), (begin_s, _) in self._faults.items()
@@ -576,11 +519,11 @@ class Timeline:
                 found.append((name, *shown, edge.since_s, math.nan, edge.task, MISSING))
             if edge.away_s is not None:
                 found.append((name, PLACES[AWAY], lost, edge.away_s, math.nan, MISSING, MISSING))
-        return SliceColumns(*packed(found, SLICE_TYPES))
+        return np.array(found, SLICES)
 
     def open_slices(self) -> list[Slice]:
         """Return what goes on; ``end_s`` is None."""
-        return self.open_columns().unpacked(self.texts)
+        return self._named_slices(self.open_rows())
 
     # ------------------------------------------------------------------ rows
     def take_events(self, events: EventColumns) -> None:
@@ -619,13 +562,13 @@ class Timeline:
         there = ~np.isnan(ended_s) & (lanes != MISSING)
         fresh = rows.get("kind") == self.texts.number(FRESH)
         columns = (rows.get("edge"), lanes, fresh, rows.get("bytes"), rows.get("offered_s"))
-        self._held.append([each[there] for each in (*columns, ended_s, direction)])
+        moved = as_rows(MOVED, *columns, ended_s, direction).compress(there)
+        self._held = np.concatenate([self._held, moved])
         self._match(self.emulated_s)
 
     def no_more_rows(self) -> None:
         """The files end here: what waits for other rows is taken as it is."""
-        ends = [float(part[5].max()) for part in self._held if len(part[5])]
-        self.emulated_s = max([self.emulated_s, *ends])
+        self.emulated_s = max(self.emulated_s, float(self._held["ended_s"].max(initial=0.0)))
         self._match(math.inf)
         for name, edge in self._edges.items():
             for begin_s, end_s, task in edge.unanswered:
@@ -634,45 +577,32 @@ class Timeline:
         self._pack()
 
     def _pack(self) -> None:
-        self._slices.append(packed(self._new, SLICE_TYPES))
-        self._instants.append(packed(self._new_instants, INSTANT_TYPES))
+        self._slices.append(np.array(self._new, SLICES))
+        self._instants.append(np.array(self._new_instants, INSTANTS))
         self._new, self._new_instants = [], []
 
     # ------------------------------------------------------------------ links
     def _match(self, until_s: float) -> None:
         """Turn transfers that have ended by then into slices."""
-        if not self._held:
-            return
-        held = [np.concatenate(each) for each in zip(*self._held)]
-        due = held[5] <= until_s
-        self._held = [[each[~due] for each in held]]
-        due &= ~(np.isnan(held[3]) | np.isnan(held[4]))  # without bytes or a beginning
-        places = np.flatnonzero(due)
-        places = places[np.argsort(held[5][places], kind="stable")]
-        if len(places):
-            self._transfers(*(each[places] for each in held))
+        is_due = self._held["ended_s"] <= until_s
+        due, self._held = self._held.compress(is_due), self._held.compress(~is_due)
+        due = due.compress(~(np.isnan(due["bytes"]) | np.isnan(due["offered_s"])))
+        if len(due):
+            self._transfers(due.take(np.argsort(due["ended_s"], kind="stable")))
 
-    def _transfers(
-        self,
-        edge: np.ndarray,
-        lane: np.ndarray,
-        fresh: np.ndarray,
-        size: np.ndarray,
-        offered_s: np.ndarray,
-        ended_s: np.ndarray,
-        direction: np.ndarray,
-    ) -> None:
+    def _transfers(self, moved: np.ndarray) -> None:
         """Add the slices of transfers that have ended, in the order of their ends."""
+        edge, lane, fresh, size, offered_s, ended_s, _ = columns_of(moved)
         size = size.astype(np.int64)
         # parts of transfers: in slots of a channel; else each transfer is one part
         of = np.arange(len(edge))
         moves, from_s, to_s, share = np.ones(len(edge), bool), offered_s, ended_s, size
         if self._windows:
-            rows = zip(*(x.tolist() for x in (edge, direction, offered_s, ended_s, size)))
+            rows = zip(*(x.tolist() for x in (edge, moved["direction"], offered_s, ended_s, size)))
             parts = [self._windows.parts((e, way), *times) for e, way, *times in rows]
             of = np.repeat(of, [*map(len, parts)])
-            columns = packed([each for of_one in parts for each in of_one], PART_TYPES)
-            moves, from_s, to_s, share = columns
+            columns = np.array([*chain.from_iterable(parts)], PARTS)
+            moves, from_s, to_s, share = columns_of(columns)
         everyone = self.texts.number(ALL_EDGES)
         if (edge == everyone).any():
             receivers = [
@@ -709,8 +639,8 @@ class Timeline:
             kinds[PLACES[at]] = self.texts.number(what)
         kind = np.where(moves, kinds[lane[of]], self.texts.number("wait"))
         kept = moves | (to_s > from_s)
-        slices = (edge[of], lane[of], kind, from_s, to_s, task[of], share)
-        self._slices.append([each[kept] for each in slices])
+        slices = as_rows(SLICES, edge[of], lane[of], kind, from_s, to_s, task[of], share)
+        self._slices.append(slices.compress(kept))
         self._moved(edge[~fresh], lane[~fresh], task[~fresh])
         if fresh.any():
             last = np.cumsum(np.bincount(of[kept], minlength=len(edge)))
@@ -759,16 +689,17 @@ class Timeline:
         self, edge: np.ndarray, ended_s: np.ndarray, task: np.ndarray, last: np.ndarray
     ) -> None:
         """Fresher models have arrived. ``last``: how many of the latest slices were before."""
-        kind = np.full(len(edge), self.texts.number("fresh"))
-        self._instants.append((edge, kind, ended_s, task, np.full(len(edge), MISSING)))
+        self._instants.append(
+            as_rows(INSTANTS, edge, self.texts.number("fresh"), ended_s, task, MISSING)
+        )
         slices, at = self._slices.pop(), 0
         for name, end_s, place in zip(edge.tolist(), ended_s.tolist(), last.tolist()):
             self._answered(name, self._edges[name], end_s)
             if self._new:  # behind the slices of the model's transfer
-                self._slices.append([each[at:place] for each in slices])
+                self._slices.append(slices[at:place])
                 self._pack()
                 at = place
-        self._slices.append([each[at:] for each in slices])
+        self._slices.append(slices[at:])
 
     def _answered(self, name: int, edge: _Edge, at_s: float) -> None:
         """A fresher model has arrived; an edge that did nothing but wait for it goes on."""
@@ -780,13 +711,13 @@ class Timeline:
                 self._add(name, ASKED, begin_s, at_s, task)
                 self._add(name, TRAINING, at_s, end_s, task)
                 return
-        if edge.doing is ASKED and edge.since_s <= at_s:
+        if edge.doing == ASKED and edge.since_s <= at_s:
             self._add(name, ASKED, edge.since_s, at_s, edge.task)
             edge.doing, edge.since_s = TRAINING, at_s
 
     # ------------------------------------------------------------------ from rows to acts
-    def _acts(self, events: EventColumns, now_s: np.ndarray) -> _Acts:
-        """What the rows say, in order: the event, the updates that it discards, other decisions."""
+    def _acts(self, events: EventColumns, now_s: np.ndarray) -> np.ndarray:
+        """What the rows say, as ACTS: the event, what it discards, other decisions."""
         rows, decisions, in_row = events.rows, events.decisions, events.decided_in
         fact, event = rows.texts_of("fact"), rows.texts_of("event")
         of_facts, of_events = self._table(FACTS), self._table(EVENT_ACTS)
@@ -819,15 +750,11 @@ class Timeline:
         stage = np.where(of_decisions[of] == Act.DISCARDED, 1, 2)
         order = np.argsort(np.concatenate([3 * told, 3 * in_row[of] + stage]), kind="stable")
         row_edge = self._named(rows.texts_of("edge"))
-        return _Acts(
-            np.concatenate([of_rows[told], of_decisions[of]])[order],
-            np.concatenate([row_edge[told], edge])[order],
-            np.concatenate([row_task[told], task])[order],
-            np.concatenate([now_s[told], now_s[in_row[of]]])[order],
-            np.concatenate([told, of])[order],
-        )
+        said = as_rows(ACTS, of_rows[told], row_edge[told], row_task[told], now_s[told], told)
+        chosen = as_rows(ACTS, of_decisions[of], edge, task, now_s[in_row[of]], of)
+        return np.concatenate([said, chosen]).take(order)  # much faster than [order]
 
-    def _table(self, acts: dict[str, Act]) -> np.ndarray:
+    def _table(self, acts: dict[str, int]) -> np.ndarray:
         """The act of each text; NONE of MISSING, which takes the last place."""
         places = [self.texts.number(name) for name in acts]
         found = np.full(len(self.texts) + 1, Act.NONE, np.int64)
@@ -837,7 +764,7 @@ class Timeline:
     def _named(self, edges: np.ndarray) -> np.ndarray:
         return np.where(edges == MISSING, self.texts.number(""), edges)
 
-    def _gaps_of(self, events: EventColumns, now_s: np.ndarray) -> Sequence[np.ndarray]:
+    def _gaps_of(self, events: EventColumns, now_s: np.ndarray) -> np.ndarray:
         """The staleness of updates that the strategy does not discard on their arrival."""
         rows, decisions = events.rows, events.decisions
         arrived = np.flatnonzero(rows.texts_of("event") == self.texts.number("update_arrived"))
@@ -850,7 +777,8 @@ class Timeline:
         version, base = rows.whole("version")[arrived], rows.whole("base_version")[arrived]
         for name, values in (("version", version), ("base_version", base)):
             _need(np.ones(len(values), bool), values, name)
-        return now_s[arrived], self._named(rows.texts_of("edge"))[arrived], version - base
+        edge = self._named(rows.texts_of("edge"))[arrived]
+        return as_rows(GAPS, now_s[arrived], edge, version - base)
 
     def _broadcasts_of(
         self, events: EventColumns, now_s: np.ndarray
@@ -882,32 +810,32 @@ class Timeline:
             self.versions.append((float(now_s[row]), self.version))
 
     # ------------------------------------------------------------------ acts
-    def _run(self, acts: _Acts, events: EventColumns) -> None:
+    def _run(self, acts: np.ndarray, events: EventColumns) -> None:
         rows, decisions = events.rows, events.decisions
-        has_faults = (acts.act == Act.FAULT).any()
+        has_faults = (acts["act"] == Act.FAULT).any()
         faults = [rows.values(x) if has_faults else [] for x in ("kind", "for_s")]
         version, lists = decisions.whole("version"), decisions.has_list("made_of")
         made_of = decisions.values("made_of") if lists.any() else []
         versions = version.tolist()
         with without_collection():
-            for first in range(0, len(acts.act), ACTS_AT_ONCE):
-                some = _Acts(*(each[first : first + ACTS_AT_ONCE] for each in acts))
-                published = some.act == Act.PUBLISHED
-                of_all = not lists[some.place[published]].any()
+            for first in range(0, len(acts), ACTS_AT_ONCE):
+                some = acts[first : first + ACTS_AT_ONCE]
+                published = some["act"] == Act.PUBLISHED
+                of_all = not lists[some["place"][published]].any()
                 if not (of_all and self._take_usual(some, published, version)):
                     self._one_by_one(some, versions, made_of, faults)
 
-    def _take_usual(self, acts: _Acts, published: np.ndarray, version: np.ndarray) -> bool:
+    def _take_usual(self, acts: np.ndarray, published: np.ndarray, version: np.ndarray) -> bool:
         """Take acts at once; False if one is not of the usual course: then none was taken.
 
         In the usual course an edge gets a task, trains, sends and has sent, and a published model
         contains all updates that wait. ``version``: of each decision.
         """
-        if self._faults or not (published | np.isin(acts.act, [*AFTER])).all():
+        if self._faults or not (published | np.isin(acts["act"], [*AFTER])).all():
             return False
-        order = np.argsort(acts.edge, kind="stable")
+        order = np.argsort(acts["edge"], kind="stable")
         order = order[~published[order]]
-        act, name, task, now_s, _ = (each[order] for each in acts)
+        act, name, task, now_s, _ = columns_of(acts.take(order))
         names, firsts = np.unique(name, return_index=True)
         edges = [self._edges[each] for each in names.tolist()]
         after, has = np.zeros(len(act), np.int64), np.where(act == Act.ARRIVED, MISSING, task)
@@ -922,10 +850,10 @@ class Timeline:
         ends = np.flatnonzero(((before == TRAINING) | (before == IDLE)) & (now_s > since_s))
         ends = ends[np.argsort(order[ends])]  # in the order of the rows
         lane, kind = np.array(self._shown)[before[ends]].T
-        whole = np.full(len(ends), MISSING)
-        self._slices.append((name[ends], lane, kind, since_s[ends], now_s[ends], had[ends], whole))
+        times = since_s[ends], now_s[ends]
+        self._slices.append(as_rows(SLICES, name[ends], lane, kind, *times, had[ends], MISSING))
         for begin, end, edge in zip(firsts.tolist(), [*firsts[1:].tolist(), len(act)], edges):
-            edge.doing, edge.since_s = Doing(after[end - 1]), float(now_s[end - 1])
+            edge.doing, edge.since_s = int(after[end - 1]), float(now_s[end - 1])
             edge.task, edge.known, edge.moved = int(has[end - 1]), True, False
             for history, kind_of in ((edge.given, Act.ASSIGNED), (edge.ready, Act.SENDS)):
                 own = begin + np.flatnonzero(act[begin:end] == kind_of)
@@ -933,30 +861,31 @@ class Timeline:
         self._merge(acts, np.flatnonzero(published), version)
         return True
 
-    def _merge(self, acts: _Acts, published: np.ndarray, version: np.ndarray) -> None:
+    def _merge(self, acts: np.ndarray, published: np.ndarray, version: np.ndarray) -> None:
         """Add what the models contain: each has the updates that came since the model before it.
 
         ``published``: their places in ``acts``.
         """
-        arrived = np.flatnonzero(acts.act == Act.ARRIVED)
+        arrived = np.flatnonzero(acts["act"] == Act.ARRIVED)
         earlier = len(self._waiting)
-        task = np.concatenate([np.array([*self._waiting], np.int64), acts.task[arrived]])
+        task = np.concatenate([np.array([*self._waiting], np.int64), acts["task"][arrived]])
         name = np.concatenate(
-            [np.array([*self._waiting.values()], acts.edge.dtype), acts.edge[arrived]]
+            [np.array([*self._waiting.values()], np.int32), acts["edge"][arrived]]
         )
         model = np.concatenate([np.zeros(earlier, np.int64), published.searchsorted(arrived)])
         merged = model < len(published)
         self._waiting = dict(zip(task[~merged].tolist(), name[~merged].tolist()))
-        of = published[model[merged]]
-        kind = np.full(len(of), self.texts.number("merge"))
-        made = version[acts.place[of]]
-        self._instants.append((name[merged], kind, acts.t_s[of], task[merged], made))
-        self.versions += zip(acts.t_s[published].tolist(), version[acts.place[published]].tolist())
+        of, kind = model[merged], self.texts.number("merge")
+        t_s, made = acts["t_s"][published], version[acts["place"][published]]
+        self._instants.append(
+            as_rows(INSTANTS, name[merged], kind, t_s[of], task[merged], made[of])
+        )
+        self.versions += zip(t_s.tolist(), made.tolist())
         self.version = self.versions[-1][1] if len(published) else self.version
 
     def _one_by_one(
         self,
-        acts: _Acts,
+        acts: np.ndarray,
         version: Sequence[int],
         made_of: Sequence[Any],
         faults: Sequence[Sequence[Any]],
@@ -964,42 +893,58 @@ class Timeline:
         """Take acts one after the other. ``made_of``: of each decision, or empty; ``faults``: the
         kinds and the lengths of each row's fault, or empty.
         """
-        edges, take = self._edges, self._take
-        for act, name, task, now_s, place in zip(*(each.tolist() for each in acts)):
+        for act, name, task, now_s, place in tuples(acts):
             if self._faults:
                 self._end_faults(now_s)
-            if act in take:
-                take[act](edges[name], task, now_s)
-            elif act == Act.PUBLISHED:
+            if act == Act.PUBLISHED:
                 self._published(version[place], made_of[place] if made_of else None, now_s)
             elif act == Act.DISCARDED:
                 if (of := self._waiting.pop(task, None)) is not None:
                     self._instant(of, "discard", now_s, task)
-            else:
+            elif act == Act.FAULT:
                 kind, for_s = str(faults[0][place]), number(faults[1][place])
                 self._fault(name, kind, for_s, now_s, task)
+            else:
+                self._about(self._edges[name], act, task, now_s)
         self._pack()
 
-    def _assigned(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._do(edge, RECEIVING, task, now_s)
-        edge.given.add(now_s, task)
-
-    def _started(self, edge: _Edge, task: int, now_s: float) -> None:
-        if edge.task == task or not edge.known:
-            self._do(edge, TRAINING, task, now_s)
-
-    def _sends(self, edge: _Edge, task: int, now_s: float, doing: Doing = SENDING) -> None:
-        if edge.task == task or not edge.known:
-            self._do(edge, doing, task, now_s)
-            if task != MISSING:
-                edge.ready.add(now_s, task)
-
-    def _waits(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._sends(edge, task, now_s, WAITING)
-
-    def _arrived(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._waiting[task] = edge.name
-        self._over(edge, task, now_s)
+    def _about(self, edge: _Edge, act: int, task: int, now_s: float) -> None:
+        """Take an act about an edge."""
+        has_it = edge.task == task or not edge.known
+        match act:
+            case Act.ASSIGNED:
+                self._do(edge, RECEIVING, task, now_s)
+                edge.given.add(now_s, task)
+            case Act.STARTED if has_it:
+                self._do(edge, TRAINING, task, now_s)
+            case Act.SENDS | Act.WAITS if has_it:
+                self._do(edge, SENDING if act == Act.SENDS else WAITING, task, now_s)
+                if task != MISSING:
+                    edge.ready.add(now_s, task)
+            case Act.ARRIVED:
+                self._waiting[task] = edge.name
+                self._over(edge, task, now_s)
+            case Act.REFUSED | Act.FAILED:
+                kind = "discard" if act == Act.REFUSED else "failed"
+                self._instant(edge.name, kind, now_s, task)
+                self._over(edge, task, now_s)
+            case Act.TIMED_OUT:
+                self._instant(edge.name, "timeout", now_s, task)
+            case Act.CLOSED:
+                self._over(edge, task, now_s, ends_well=False)
+            case Act.JOINED:
+                self._joined(edge, now_s)
+            case Act.LOST:
+                edge.away_s = now_s
+            case Act.ASKED if edge.task == task:
+                self._do(edge, ASKED, task, now_s)
+            case Act.NOTHING_NEWER if edge.doing == ASKED:
+                self._add(edge.name, ASKED, edge.since_s, now_s)
+                edge.doing, edge.since_s = TRAINING, now_s
+            case Act.GRANTED if edge.task == task and edge.doing == WAITING:
+                self._add(edge.name, WAITING, edge.since_s, now_s, task)
+                edge.doing, edge.since_s = SENDING, now_s
+                edge.ready.later(now_s)  # the rest of the wait, if any, is in the transfer's row
 
     def _published(self, version: int, made_of: Any, now_s: float) -> None:
         """A model contains the updates of the tasks ``made_of``; no list: of all that wait."""
@@ -1009,52 +954,24 @@ class Timeline:
             if (name := self._waiting.pop(task, None)) is not None:
                 self._instant(name, "merge", now_s, task, version)
 
-    def _refused(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._instant(edge.name, "discard", now_s, task)
-        self._over(edge, task, now_s)
-
-    def _failed(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._instant(edge.name, "failed", now_s, task)
-        self._over(edge, task, now_s)
-
-    def _timed_out(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._instant(edge.name, "timeout", now_s, task)
-
-    def _closed(self, edge: _Edge, task: int, now_s: float) -> None:
-        self._over(edge, task, now_s, ends_well=False)
-
-    def _lost(self, edge: _Edge, task: int, now_s: float) -> None:
-        edge.away_s = now_s
-
-    def _asked(self, edge: _Edge, task: int, now_s: float) -> None:
-        if edge.task == task:
-            self._do(edge, ASKED, task, now_s)
-
-    def _nothing_newer(self, edge: _Edge, task: int, now_s: float) -> None:
-        if edge.doing is ASKED:
-            self._add(edge.name, ASKED, edge.since_s, now_s)
-            edge.doing, edge.since_s = TRAINING, now_s
-
     def _instant(
         self, name: int, kind: str, now_s: float, task: int, version: int = MISSING
     ) -> None:
         self._new_instants.append((name, self.texts.number(kind), now_s, task, version))
 
     def _add(
-        self, name: int, doing: Doing, begin_s: float, end_s: float, task: int = MISSING
+        self, name: int, doing: int, begin_s: float, end_s: float, task: int = MISSING
     ) -> None:
         if end_s > begin_s:
             lane, kind = self._shown[doing]
             self._new.append((name, lane, kind, begin_s, end_s, task, MISSING))
 
-    def _do(
-        self, edge: _Edge, doing: Doing, task: int, now_s: float, ends_well: bool = True
-    ) -> None:
+    def _do(self, edge: _Edge, doing: int, task: int, now_s: float, ends_well: bool = True) -> None:
         """From now on the edge does this. ``ends_well``: a transfer was not broken off."""
         before, since_s = edge.doing, edge.since_s
-        if before is TRAINING or before is IDLE:
+        if before in (TRAINING, IDLE):
             self._add(edge.name, before, since_s, now_s, edge.task)
-        elif before is ASKED:
+        elif before == ASKED:
             edge.unanswered.append((since_s, now_s, edge.task))
             if self._keep is not None and len(edge.unanswered) > self._keep:
                 begin_s, end_s, of = edge.unanswered.pop(0)
@@ -1072,7 +989,7 @@ class Timeline:
         elif edge.task == task or not edge.known:
             self._do(edge, IDLE, MISSING, now_s, ends_well)
 
-    def _joined(self, edge: _Edge, task: int, now_s: float) -> None:
+    def _joined(self, edge: _Edge, now_s: float) -> None:
         if edge.away_s is not None:
             self._whole(edge.name, AWAY, self.texts.number("lost"), edge.away_s, now_s)
             edge.away_s = None
@@ -1080,12 +997,6 @@ class Timeline:
         if not edge.doing:
             idle = edge.task == MISSING
             self._do(edge, IDLE if idle else RECEIVING, edge.task, now_s)
-
-    def _granted(self, edge: _Edge, task: int, now_s: float) -> None:
-        if edge.task == task and edge.doing is WAITING:
-            self._add(edge.name, WAITING, edge.since_s, now_s, task)
-            edge.doing, edge.since_s = SENDING, now_s
-            edge.ready.later(now_s)  # the rest of the wait, if any, is in the transfer's row
 
     # ------------------------------------------------------------------ faults
     def _fault(self, name: int, kind: str, for_s: float | None, now_s: float, task: int) -> None:
@@ -1115,7 +1026,9 @@ class Timeline:
             self._new.append((name, PLACES[lane], kind, begin_s, end_s, MISSING, MISSING))
 
 
-PART_TYPES = (bool, np.float64, np.float64, np.int64)
+def _nothing() -> tuple[list[np.ndarray], ...]:
+    """No slices, no instants, no gaps."""
+    return [np.zeros(0, SLICES)], [np.zeros(0, INSTANTS)], [np.zeros(0, GAPS)]
 
 
 def _need(rows: np.ndarray, values: np.ndarray, name: str) -> None:

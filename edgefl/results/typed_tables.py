@@ -36,9 +36,9 @@ from edgefl.record.files import (
     METRICS,
     SLOTS,
 )
-from edgefl.results.read import MISSING, TEXTS, Columns, Texts
+from edgefl.results.read import MISSING, TEXTS, Columns, Texts, columns_of
 from edgefl.results.run_files import RunFiles, replace_file
-from edgefl.results.timeline import LANES, SLICE_TYPES, SliceColumns, joined
+from edgefl.results.timeline import LANES
 
 TypedTable = dict[str, np.ndarray]  # columns of one length
 WHOLE = {"version", "number", "bytes", "bytes_up", "bytes_down"}
@@ -204,30 +204,12 @@ def _field(run: RunFiles, name: str, values: np.ndarray) -> np.ndarray:
 
 
 def _slices(run: RunFiles) -> TypedTable:
-    ended, going_on = run.timeline.slice_columns(), run.timeline.open_columns()
-    columns = SliceColumns(*joined([ended, going_on], SLICE_TYPES))
-    order = np.argsort(columns.begin_s, kind="stable")
-    found = SliceColumns(*(each[order] for each in columns))
-    return {
-        "edge": _named(run.texts, found.edge),
-        "lane": np.array(LANES, object)[found.lane],
-        "kind": _named(run.texts, found.kind),
-        "begin_s": found.begin_s,
-        "end_s": found.end_s,
-        "task": _counted(found.task),
-        "size_bytes": _counted(found.size_bytes),
-    }
+    found = run.timeline.slice_rows(and_open=True)
+    return _shown(run, found[np.argsort(found["begin_s"], kind="stable")])
 
 
 def _instants(run: RunFiles) -> TypedTable:
-    found = run.timeline.instant_columns()
-    return {
-        "edge": _named(run.texts, found.edge),
-        "kind": _named(run.texts, found.kind),
-        "t_s": found.t_s,
-        "task": _counted(found.task),
-        "version": _counted(found.version),
-    }
+    return _shown(run, run.timeline.instant_rows())
 
 
 def _edge_models(run: RunFiles) -> TypedTable:
@@ -259,6 +241,17 @@ def _merged_updates(run: RunFiles) -> TypedTable:
         "age_versions": _counted(versions),
         "fresh_age_versions": _counted(fresh),
     }
+
+
+def _shown(run: RunFiles, rows: np.ndarray) -> TypedTable:
+    """The fields of the timeline's rows; edges, lanes and kinds as texts."""
+    found = dict(zip(rows.dtype.names or (), map(np.array, columns_of(rows))))
+    for name, column in found.items():
+        if name in ("edge", "kind"):
+            found[name] = _named(run.texts, column)
+        elif column.dtype.kind == "i":
+            found[name] = np.array(LANES, object)[column] if name == "lane" else _counted(column)
+    return found
 
 
 def _counted(values: np.ndarray) -> np.ndarray:

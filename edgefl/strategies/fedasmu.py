@@ -19,10 +19,13 @@ from edgefl.strategies.base.events_and_decisions import (
     UpdateArrived,
 )
 from edgefl.strategies.base.strategy import LocalRule
-from edgefl.strategies.dissemination.device import Refresh
+from edgefl.strategies.dissemination.device import LearningRateRule, Refresh
 from edgefl.strategies.dissemination.learned import FixedWeight, Weighing, arrival, weighing
 from edgefl.strategies.dissemination.options import (
     BothOptions,
+    DeviceOptions,
+    FixedWeightOptions,
+    LearnedWeightOptions,
     TriggerOptions,
     refresh_point_warnings,
 )
@@ -105,3 +108,52 @@ class FedASMU(Asynchronous):
 
     def reports(self, update: UpdateArrived, gap: int) -> list[Decision]:
         return [Report(self.values | {"gap": float(gap)}, update.edge)]
+
+
+# ---------------------------------------------------------------------- ablations
+class FedASMUFAOptions(TriggerOptions, LearnedWeightOptions):
+    pass
+
+
+class FedASMUFA(FedASMU):
+    """FedASMU-FA: ablation of FedASMU with learned weights and without merging on devices.
+
+    The weight alpha is that of eq. 2, as in FedASMU; devices do plain SGD.
+    """
+
+    Options = FedASMUFAOptions
+    rule = LearningRateRule
+    asks = False
+
+
+class FedASMUDAOptions(TriggerOptions, FixedWeightOptions, DeviceOptions):
+    pass
+
+
+class FedASMUDA(FedASMU):
+    """FedASMU-DA: ablation of FedASMU with fixed weights at the server; devices still merge.
+
+    The weight is FedAsync's polynomial, alpha (gap + 1)^-a; devices as in FedASMU.
+    """
+
+    Options = FedASMUDAOptions
+    learned = False
+    needs_plain_sgd = False
+
+
+class FedASMU0Options(TriggerOptions, FixedWeightOptions):
+    pass
+
+
+class FedASMU0(FedASMU):
+    """FedASMU-0: ablation of FedASMU with fixed weights and without merging on devices.
+
+    It is FedAsync with FedASMU's trigger and staleness bound: the weight is FedAsync's polynomial,
+    alpha (gap + 1)^-a, and devices do plain SGD.
+    """
+
+    Options = FedASMU0Options
+    rule = LocalRule
+    learned = False
+    needs_plain_sgd = False
+    asks = False

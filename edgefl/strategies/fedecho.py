@@ -113,7 +113,7 @@ class Filling:
 class Logits:
     """The predictions of a device's last model for the unlabelled samples, flat (|U| C).
 
-    ``top``: of a causal language model, in the form of edgefl.models.top_logits.
+    ``top``: of a causal language model, in the form of edgefl.models.distil.
 
     ``base_version``: the version from which that model started.
     """

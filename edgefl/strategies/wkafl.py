@@ -174,6 +174,25 @@ class WKAFL(Gradients):
         return math.sqrt(inner(terms, terms, self.parameters))
 
 
+# ---------------------------------------------------------------------- ablations of section 6.2
+class WKAFLNoNonIID(WKAFL):
+    """WKAFL (No Non-IIDness): ablation that adds no former estimate to gradients (alpha = 0)."""
+
+    accumulates = False
+
+
+class WKAFLNoSelection(WKAFL):
+    """WKAFL (No Grad-Sel): ablation whose step is the estimated global gradient itself."""
+
+    selects = False
+
+
+class WKAFLNoStaleness(WKAFL):
+    """WKAFL (No Staleness): ablation that ignores staleness; the learning rate is eta_0."""
+
+    heeds_staleness = False
+
+
 def _together(
     added: Sequence[Terms], shares: Sequence[float], scales: Sequence[float]
 ) -> list[tuple[np.ndarray, float]]:

@@ -4,13 +4,11 @@ Real processes on loopback send the same bytes in both cases.
 
     python scripts/benchmarks/protocol.py [--json FILE] [--case 10x10]
 
-Edges are processes that return each model at once. What the same round takes at least, if both ends
-check what they get, is measured beside (least_round.py). Each case runs without durable
+Edges are processes that return each model at once. Each case runs without durable
 acknowledgements (record.durability = "off"), with "process" and with "power", without and with
 CURVE keys. Before each run with a journal, the same updates are appended to a file and nothing else
 is done: that is what a journal costs at least. It also makes sure that the run finds memory for its
-files, which a virtual machine may have to ask its host for. A last part paces links while a
-strategy computes on 11 M parameters, again for each durability.
+files, which a virtual machine may have to ask its host for.
 """
 
 from __future__ import annotations
@@ -31,7 +29,6 @@ from typing import Any
 import numpy as np
 import orjson
 import psutil
-from least_round import least_rounds
 from reference import RawRounds, appending_s, cpu_s, raw_rounds
 from safetensors.numpy import save_file
 from table import TIMES, Row, arguments, host_line, report, say
@@ -68,28 +65,11 @@ ROUND_GOALS = {
     "2x45": "<= 1.2",
 }
 DURABLE_GOAL = "<= 1.3"  # "process" as a multiple of "off"
-LATENESS_GOAL = "<= 1.5"  # "process" and "power" as multiples of "off": measured 0.8 to 1.1
-TURNS, RAW_TURNS = 3, 5
+RAW_TURNS = 5
 DURABILITIES = ("off", "process", "power")
 RAW_TIMES = 10  # times more rounds of raw ZeroMQ for a small model, because they are short
 SPARE_MB = 4.0  # memory above the expected peak
-MATHS = "maths"
 JOINING_S = 1.0
-MATHS_STRATEGY = '''
-from edgefl.strategies.fedavg import FedAvg
-from edgefl.vectors import weighted_sum
-
-class Maths(FedAvg):
-    """FedAvg that passes six times over its parameters at every arrival."""
-    def arrived(self, update, now):
-        for _ in range(6):
-            weighted_sum((self.big, self.big), (0.5, 0.5))
-        return super().arrived(update, now)
-    def started(self, now):
-        import numpy as np
-        self.big = np.ones(11_000_000, dtype=np.float32)
-        return super().started(now)
-'''
 
 
 class Echo:
@@ -284,22 +264,19 @@ def measure(case: str, some: int | None) -> list[Row]:
     size, name = int(size_mb * MB), f"{case} MB"
     times, turns = rounds * RAW_TIMES if size < MB else rounds, 1 if some else RAW_TURNS
     say(f"{edges} edges, {size_mb} MB, {turns} x {rounds} rounds: raw ZeroMQ, edgefl")
-    each: list[tuple[RawRounds, RawRounds, Outcome]] = []
-    for _ in range(turns):  # in turns, because the machine's load changes
-        bare = (raw_rounds(edges, size, times), least_rounds(edges, size, times))
-        each.append((*bare, measured(edges, size // 4, rounds, BARE)))
-    raw = RawRounds(median(r.round_s for r, *_ in each), median(r.cpu_s for r, *_ in each))
-    least_s = median(least.round_s for _, least, _ in each)
-    ours_s = median(median(ours.rounds_s) for *_, ours in each)
-    ours_cpu_s = median(ours.cpu_s / len(ours.rounds_s) for *_, ours in each)
+    each = [  # in turns, because the machine's load changes
+        (raw_rounds(edges, size, times), measured(edges, size // 4, rounds, BARE))
+        for _ in range(turns)
+    ]
+    raw = RawRounds(median(r.round_s for r, _ in each), median(r.cpu_s for r, _ in each))
+    ours_s = median(median(ours.rounds_s) for _, ours in each)
+    ours_cpu_s = median(ours.cpu_s / len(ours.rounds_s) for _, ours in each)
     ours = each[-1][-1]
     base = ours.base_bytes / MB
     return [
         Row(f"round {name}", 1e3 * ours_s, "ms"),
         Row(f"round {name}, raw ZeroMQ", 1e3 * raw.round_s, "ms"),
         Row(f"round {name} / raw ZeroMQ", ours_s / raw.round_s, TIMES, ROUND_GOALS[case]),
-        Row(f"round {name}, the least that checks / raw ZeroMQ", least_s / raw.round_s, TIMES),
-        Row(f"round {name} / the least that checks", ours_s / least_s, TIMES),
         Row(f"coordinator CPU {name}", 1e3 * ours_cpu_s, "ms per round"),
         Row(f"coordinator CPU {name} / raw ZeroMQ", ours_cpu_s / raw.cpu_s, TIMES),
         Row(
@@ -350,37 +327,11 @@ def measured(edges: int, elements: int, rounds: int, setting: Setting) -> Outcom
         return run(elements, config, Path(folder), setting.keyed)
 
 
-def pacing_beside_maths() -> list[Row]:
-    """Measure how late pieces leave while the logic thread computes, for each durability.
-
-    10 links at 10 Mbit/s, 0.25 MB, and six passes over 11 M floats per arrival.
-    """
-    say("pacing next to computation")
-    links = {"kind": "emulated", "up_mbit_s": 10.0, "down_mbit_s": 10.0}
-    turns: dict[str, list[float]] = {each: [] for each in DURABILITIES}
-    for durability in DURABILITIES * TURNS:  # in turns, because the machine's load changes
-        config = experiment(10, 8, Setting(durability), links, "maths.py:Maths")
-        with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-            (Path(folder) / "maths.py").write_text(MATHS_STRATEGY)
-            outcome = run(62_500, config, Path(folder))
-        turns[durability].append(outcome.summary["fidelity"]["wake_lag_ms"]["p99"])
-    lateness = {durability: median(each) for durability, each in turns.items()}
-    name = "lateness p99 of pieces next to computation"
-    off = lateness["off"]
-    return [
-        *(Row(f"{name}, durability {each}", value, "ms") for each, value in lateness.items()),
-        *(
-            Row(f"{name}, durability {each} / off", lateness[each] / off, TIMES, LATENESS_GOAL)
-            for each in DURABILITIES[1:]
-        ),
-    ]
-
-
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument(
         "--case",
-        choices=[*CASES, MATHS],
+        choices=CASES,
         action="append",
         help="only this case, edges x MB of the model; may be repeated (default: all)",
     )
@@ -390,8 +341,8 @@ def main() -> None:
         raise UserError(f"--rounds {chosen.rounds}: expected 2 or more")
     keep_freed_memory()  # as the warm parent does for its edges
     rows: list[Row] = []
-    for case in chosen.case or [*CASES, MATHS]:
-        rows += pacing_beside_maths() if case == MATHS else measure(case, chosen.rounds)
+    for case in chosen.case or CASES:
+        rows += measure(case, chosen.rounds)
     report("Protocol cost", host, rows, chosen.json)
 
 

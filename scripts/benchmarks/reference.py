@@ -7,12 +7,11 @@ Code that takes 1.5 times as long misses them.
 
 from __future__ import annotations
 
-import heapq
 import multiprocessing
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -26,33 +25,9 @@ import zmq
 
 LOCAL = "127.0.0.1"
 PATIENCE_S = 120.0
-TURNS = 5
 RELAY_BYTES = 1 << 16
 BACKLOG = 512
 FORKS = multiprocessing.get_context("fork")
-
-
-# A process that has imported torch, like edgefl's warm parent, forks processes. They send a hello
-# over raw ZeroMQ and answer one message.
-# ------------------------------------------------------------------ loops
-def dispatch_s(entries: int) -> float:
-    """Return the seconds of a plain Python loop that pops ``entries`` from a heap and calls each.
-
-    It is the median of several turns.
-    """
-    return median(_dispatched_s(entries) for _ in range(TURNS))
-
-
-def _dispatched_s(entries: int) -> float:
-    def nothing(now: int) -> None:
-        return None
-
-    heap = [(at, at, nothing) for at in range(entries)]
-    began_s = time.perf_counter()
-    while heap:
-        at, _, action = heapq.heappop(heap)
-        action(at)
-    return time.perf_counter() - began_s
 
 
 def cpu_s(process: psutil.Process) -> float:
@@ -70,27 +45,19 @@ class RawRounds:
     cpu_s: float
 
 
-def raw_rounds(
-    edges: int,
-    size: int,
-    rounds: int,
-    piece: int | None = None,
-    ends: tuple[Callable[..., None], Callable[[int], None]] | None = None,
-) -> RawRounds:
+def raw_rounds(edges: int, size: int, rounds: int, piece: int | None = None) -> RawRounds:
     """Measure rounds in which a ROUTER and ``edges`` DEALERs exchange ``size`` bytes each way.
 
-    Every socket has its own process. ``piece``: the size of a message in bytes. ``ends``: what the
-    processes of the ROUTER and of a DEALER run instead.
+    Every socket has its own process. ``piece``: the size of a message in bytes.
     """
-    serve, echo = ends or (_serve, _echo)
     pieces = 1 if piece is None else -(-size // piece)
     ours, theirs = FORKS.Pipe()
     server = FORKS.Process(
-        target=serve, args=(theirs, edges, size // pieces, pieces, rounds), daemon=True
+        target=_serve, args=(theirs, edges, size // pieces, pieces, rounds), daemon=True
     )
     server.start()
     port = _heard(ours)
-    echoes = [FORKS.Process(target=echo, args=(port,), daemon=True) for _ in range(edges)]
+    echoes = [FORKS.Process(target=_echo, args=(port,), daemon=True) for _ in range(edges)]
     for each in echoes:
         each.start()
     found: RawRounds = _heard(ours)
@@ -106,7 +73,7 @@ def _heard(pipe: Connection) -> Any:
 
 
 def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) -> None:
-    sock = socket_of(zmq.ROUTER)
+    sock = _socket_of(zmq.ROUTER)
     pipe.send(sock.bind_to_random_port(f"tcp://{LOCAL}"))
     names = [sock.recv_multipart()[0] for _ in range(edges)]
     body, seconds, used_s = bytes(size), [], 0.0
@@ -120,17 +87,7 @@ def _serve(pipe: Connection, edges: int, size: int, pieces: int, rounds: int) ->
         for _ in range(edges * pieces):
             sock.recv_multipart(copy=False)
         seconds.append(time.perf_counter() - began_s)
-    end_rounds(sock, pipe, names, seconds, time.process_time() - used_s)
-
-
-def end_rounds(
-    sock: zmq.Socket[bytes],
-    pipe: Connection,
-    names: list[bytes],
-    seconds: list[float],
-    used_s: float,
-) -> None:
-    """End the DEALERs, and report the rounds after the first one, which took ``seconds`` each."""
+    used_s = time.process_time() - used_s
     for name in names:
         sock.send_multipart([name, b""])
     pipe.send(RawRounds(median(seconds[1:]), used_s / (len(seconds) - 1)))
@@ -139,14 +96,14 @@ def end_rounds(
 
 
 def _echo(port: int) -> None:
-    sock = socket_of(zmq.DEALER)
+    sock = _socket_of(zmq.DEALER)
     sock.connect(f"tcp://{LOCAL}:{port}")
     sock.send(b"hello")
     while len(frame := sock.recv(copy=False)):
         sock.send(frame, copy=False)
 
 
-def socket_of(kind: int) -> zmq.Socket[bytes]:
+def _socket_of(kind: int) -> zmq.Socket[bytes]:
     """A socket of this kind whose queues have no limit."""
     sock: zmq.Socket[bytes] = zmq.Context().socket(kind)
     sock.sndhwm = sock.rcvhwm = 0
@@ -170,7 +127,6 @@ def appending_s(arrays: int, size: int, rounds: int) -> float:
     return median(seconds)
 
 
-# ------------------------------------------------------------------ processes
 # ------------------------------------------------------------------ TCP
 @contextmanager
 def relay(upstream_port: int, piece: int = RELAY_BYTES) -> Iterator[tuple[int, psutil.Process]]:

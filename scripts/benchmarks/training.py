@@ -4,9 +4,6 @@
 is one task of a device. Two plain loops do nothing but the steps; the trainer also makes the task's
 run and its update. All kinds take turns, so that other load on the machine affects them equally.
 ``code``: seconds of the processor to make a network's machine code, and to take it from the cache.
-``runs``: whole processes of `edgefl run` under the virtual clock, with one and two workers. Their
-rates are updates per second of the wall clock, so they need an idle machine; the seconds of the
-processor beside them do not.
 """
 
 from __future__ import annotations
@@ -24,22 +21,17 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import orjson
 import torch
 from table import TIMES, Row, arguments, host_line, load, report, run, say
-from virtual import HERE, experiment_of
 
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.compiled.network import network_of
 from edgefl.compiled.step import CompiledStep
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import dump
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task, cross_entropy
+from edgefl.data.dataset import Dataset, Task, cross_entropy
 from edgefl.errors import UserError
 from edgefl.models import celeba_cnn, cnn, emnist_cnn, lenet5, mlp, tdma_cnn
 from edgefl.protocol.messages import Assignment
-from edgefl.record.files import SUMMARY
 from edgefl.vectors import aligned_copy
 
 EAGER, BARE = "plain loop, eager torch", "plain loop, compiled step"
@@ -47,30 +39,9 @@ OURS, TORCH = "trainer, compiled step", "trainer, torch"
 PULLED = "trainer, compiled step, FedAsync's rule"  # which changes each step's gradient
 PLAIN, PULL = 0, 1  # strategies of a case's experiment
 COUNTED = {OURS: (EAGER, BARE, TORCH), PULLED: (EAGER,)}  # the ratios that are printed
-ONE, TWO, ONE_TORCH = "one worker", "two workers", "one worker, torch"
-KINDS: dict[str, list[str]] = {
-    ONE: ["--workers", "1"],
-    TWO: ["--workers", "2"],
-    ONE_TORCH: ["--workers", "1", "training.engine=torch"],
-}
-# FedAsync's local rule changes each gradient; FedBuff's devices train with plain SGD; those of the
-# third also merge fresher models during training
-STRATEGIES: list[dict[str, Any]] = [
-    {"strategy": "fedasync", "concurrency": 40},
-    {"strategy": "fedbuff", "concurrency": 40, "buffer_size": 20},
-    {
-        "strategy": "virtual_task.py:Merging",
-        "label": "merging",
-        "concurrency": 40,
-        "buffer_size": 20,
-    },
-]
-WORKERS_GOAL = ">= 1.8"
-FEWEST = 20  # updates of the shortest run: a version of FedBuff
 LEARNING_RATE = 0.01
 CODE = "code"  # also the first argument of this file when it starts itself
-PARTS = ("networks", CODE, "runs")
-ROOT = HERE.parents[1]
+PARTS = ("networks", CODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +90,10 @@ class Case:
                     "engine": engine,
                 },
                 "stop": {"versions": 1},
-                "strategies": [{"strategy": "fedavg", "clients_per_round": 1}, STRATEGIES[0]],
+                "strategies": [
+                    {"strategy": "fedavg", "clients_per_round": 1},
+                    {"strategy": "fedasync"},
+                ],
             }
         )
         return learning(experiment, scratch)
@@ -148,26 +122,17 @@ class Extent:
 
     turns: int = 5
     least_s: float = 0.3
-    updates: int = 600
     cases: tuple[Case, ...] = CASES
-    strategies: int = len(STRATEGIES)
-    task: str = "build"
 
 
 FULL = Extent()
-QUICK = Extent(1, 0.0, FEWEST + 4, CASES[:2], 1, "build_small")
+QUICK = Extent(1, 0.0, CASES[:2])
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument(
         "--turns", type=int, metavar="N", help=f"turns of each part (default: {FULL.turns})"
-    )
-    parser.add_argument(
-        "--updates",
-        type=int,
-        metavar="N",
-        help=f"updates of each run with one or two workers (default: {FULL.updates})",
     )
     parser.add_argument("--quick", action="store_true", help="few updates: a quick check")
     parser.add_argument(
@@ -177,20 +142,14 @@ def main() -> None:
     extent = QUICK if options.quick else FULL
     if options.turns is not None:
         extent = replace(extent, turns=options.turns)
-    if options.updates is not None:
-        extent = replace(extent, updates=options.updates)
-    if extent.turns < 1 or extent.updates < FEWEST + 4:
-        raise UserError(
-            f"--turns {extent.turns} --updates {extent.updates}: expected 1 or more turns and"
-            f" {FEWEST + 4} or more updates"
-        )
+    if extent.turns < 1:
+        raise UserError(f"--turns {extent.turns}: expected 1 or more")
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="bench-training-") as scratch:
         os.environ["EDGEFL_CACHE"] = f"{scratch}/cache"
         parts: dict[str, Callable[[], list[Row]]] = {
             "networks": lambda: networks(extent, Path(scratch)),
             CODE: lambda: code(extent, Path(scratch)),
-            "runs": lambda: runs(extent, Path(scratch)),
         }
         rows = [row for part in options.part or PARTS for row in parts[part]()]
     report("Training", host, [*rows, Row("load after", float(load()))], options.json)
@@ -323,79 +282,6 @@ def time_code() -> None:
         CompiledStep(network)
         spent[name] = time.process_time() - began_s
     print(json.dumps(spent))
-
-
-# ------------------------------------------------------------------ whole runs
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """A run: updates per second of the wall clock, and processor seconds of the whole process."""
-
-    updates_per_s: float
-    cpu_s: float
-
-
-def runs(extent: Extent, scratch: Path) -> list[Row]:
-    chosen = STRATEGIES[: extent.strategies]
-    return [row for strategy in chosen for row in whole_runs(strategy, extent, scratch)]
-
-
-def whole_runs(strategy: dict[str, Any], extent: Extent, scratch: Path) -> list[Row]:
-    """LeNet-5 on 100 devices with 600 samples each, which virtual_task.py makes."""
-    name, rows = strategy.get("label", strategy["strategy"]), []
-    say(f"{name}: {extent.turns} turns of {'; '.join(KINDS)}")
-    # torch is slow, and the rate does not depend on the number of updates
-    more = {kind: (extent.updates - FEWEST) // (4 if kind == ONE_TORCH else 1) for kind in KINDS}
-
-    def once(kind: str, count: int) -> Whole:
-        config = scratch / f"{name}-{count}.toml"
-        config.write_text(dump(experiment_of(strategy, task=extent.task, updates=count), {}))
-        return whole_run(config, KINDS[kind], count, scratch / "runs")
-
-    once(ONE, FEWEST)  # so that the code is in the cache
-    starts_s = {kind: once(kind, FEWEST).cpu_s for kind in KINDS}
-    found: dict[str, list[Whole]] = {kind: [] for kind in KINDS}
-    for _ in range(extent.turns):
-        for kind, count in more.items():
-            found[kind].append(once(kind, FEWEST + count))
-    spent_ms = {
-        kind: [1e3 * (run.cpu_s - starts_s[kind]) / more[kind] for run in each]
-        for kind, each in found.items()
-    }
-    for kind, each in found.items():
-        rate = median(run.updates_per_s for run in each)
-        rows.append(Row(f"{name}, {kind}", rate, "updates/s"))
-        rows.append(Row(f"{name}, {kind}: processor", median(spent_ms[kind]), "ms/update"))
-    both = median(two.updates_per_s / one.updates_per_s for two, one in zip(found[TWO], found[ONE]))
-    # what two cores without other load give at most
-    most = median(2 * one / two for one, two in zip(spent_ms[ONE], spent_ms[TWO]))
-    ours = median(slow / fast for slow, fast in zip(spent_ms[ONE_TORCH], spent_ms[ONE]))
-    return [
-        *rows,
-        Row(f"{name}: {TWO} / {ONE}", both, TIMES, WORKERS_GOAL),
-        Row(f"{name}: {TWO} / {ONE}, by the processor", most, TIMES),
-        Row(f"{name}, {ONE}: processor, torch / compiled step", ours, TIMES),
-    ]
-
-
-def whole_run(config: Path, words: list[str], updates: int, out: Path) -> Whole:
-    command = [sys.executable, "-m", "edgefl.cli", "run", str(config), "--clock", "virtual"]
-    process = subprocess.Popen(
-        [*command, "--overwrite", "--out", str(out), *words],
-        cwd=HERE,  # where the task is
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    with process.stderr as errors:
-        told = errors.read().decode()
-    _, status, used = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise UserError(f"{' '.join(command)}: exit status {process.returncode}: {told[-500:]}")
-    (file,) = out.glob(f"*/*/{SUMMARY}")
-    summary = orjson.loads(file.read_bytes())
-    return Whole(updates / summary["wall_s"], used.ru_utime + used.ru_stime)
 
 
 if __name__ == "__main__":

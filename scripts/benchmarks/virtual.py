@@ -18,75 +18,52 @@ from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from typing import Any
 
-from reference import dispatch_s
 from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.setup.rundir import OpenRun
-from edgefl.clocks.virtual.host import VirtualHost
 from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
 from edgefl.clocks.virtual.pool.executor import Executor, RunOutcome
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.config.experiment import Devices, Experiment
+from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
-from edgefl.exchange.fault_lives import FaultLives
-from edgefl.exchange.machine import Exchange
 from edgefl.jobs import Train
 from edgefl.strategies.base.strategy import Strategy
-from emulator.faults import Schedule
-from emulator.links.network import Network
 
 HERE = Path(__file__).parent
 FEDBUFF = {"strategy": "fedbuff", "concurrency": 40, "buffer_size": 20}
-WKAFL = {"strategy": "wkafl", "buffer_size": 20}
 UNTRAINED = (
     {"strategy": "fedasync", "concurrency": 20},
     {"strategy": "fedbuff", "concurrency": 20, "buffer_size": 10},
     {"strategy": "fedavg", "clients_per_round": 20},
 )
-# % of the wall clock: measured 4.4 to 5.0 (the compiled step trains); 9.0 to 9.6 with 3000 devices
-OVERHEAD_GOAL, MANY_OVERHEAD_GOAL = "<= 6.6", "<= 12"
-AGENDA_GOAL = "<= 4.9"  # multiples of a bare loop: measured 2.4 to 3.7
+OVERHEAD_GOAL = "<= 6.6"  # % of the wall clock: measured 4.4 to 5.0 (the compiled step trains)
 # 1000 turns of a bare loop, which take 22 to 28 us: measured 4.8 to 9.7, the more the busier the
 # machine is, for the loop fits into the cache
 UNTRAINED_GOAL = "<= 10"
 IDLE_GOAL, IDLE_MEMORY_GOAL = "<= 1", "<= 300"  # s of the processor, MB
-MEMORY_GOAL = "<= 2"  # GB
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of the measurements.
-
-    ``many_steps``: steps of WKAFL, twice as many as it takes until every device has had a turn.
-    """
+    """The size of the measurements."""
 
     updates: int = 400
     devices: int = 100
     idle: int = 99_900  # with ``devices`` the most that an experiment may have
     idle_updates: int = 500
-    entries: int = 200_000
-    fleet: int = 3000
-    fleet_updates: int = 600
-    many_steps: int = 300
     small: int = 0
     untrained: int = 3000  # updates
-    pushed_s: int = 60  # emulated seconds with a push to each of 100 devices
 
     @property
     def task(self) -> str:
         return "build_small" if self.small else "build"
 
 
-FULL, QUICK = (
-    Extent(),
-    Extent(6, 100, 200, 10, 2000, 100, 4, 2, 1, 100, 3),
-)  # QUICK: a quick check
-PARTS = ("overhead", "untrained", "pushes", "idle", "agenda", "memory", "many")
-MEMORY, MANY, IDLE = "memory", "many", "idle"  # first argument of this file when it starts itself
+FULL, QUICK = Extent(), Extent(6, 100, 200, 10, 1, 100)  # QUICK: a quick check
+PARTS = ("overhead", "untrained", "idle")
+IDLE = "idle"  # also the first argument of this file when it starts itself
 GB = 1e9
 
 
@@ -126,11 +103,7 @@ def main() -> None:
         parts: dict[str, Callable[[], list[Row]]] = {
             "overhead": bench.overhead,
             "untrained": lambda: bench.untrained(options.turns),
-            "pushes": lambda: bench.pushes(options.turns),
             "idle": lambda: idle(extent, options.turns),
-            "agenda": bench.agenda,
-            "memory": lambda: memory(extent),
-            "many": lambda: many(extent),
         }
         rows = [row for part in options.part or PARTS for row in parts[part]()]
     report("Virtual runs", host, [*rows, Row("load after", float(load()))], options.json)
@@ -225,61 +198,11 @@ class Bench:
         short, long = (min(found) for found in zip(*times))
         return (long - short) / updates
 
-    def pushes(self, turns: int) -> list[Row]:
-        """Measure a push to each of 100 devices at work in each second, beside whole tasks."""
-        say("pushes")
-        pushing = {"strategy": "virtual_task.py:PushEachSecond", "concurrency": 100}
-        plain = {"strategy": "fedasync", "concurrency": 100}
-        slow = {"devices": Devices(samples_per_s=0.1)}  # tasks of 10 to 20 s
-        runs = [
-            learning(
-                without_training(each, emulated_s=self.extent.pushed_s).model_copy(update=slow),
-                HERE,
-            )
-            for each in (plain, pushing)
-        ]
-        times = [[self.processor_s(each) for each in runs] for _ in range(turns)]
-        without_s, with_s = (min(found) for found in zip(*times))
-        summary = self.run(runs[1])
-        one_s = (with_s - without_s) / summary["pushes"]["sent"]
-        task_s = self.update_s(plain, turns)
-        return [
-            Row("a push to a device at work: our own time", 1e6 * one_s, "us"),
-            Row("a push / a whole task (assigned, delivered, merged)", one_s / task_s, TIMES),
-        ]
-
     def processor_s(self, learned: Learning) -> float:
         """Run it; return the seconds of the processor."""
         began_s = time.process_time()
         self.run(learned)
         return time.process_time() - began_s
-
-    def agenda(self) -> list[Row]:
-        """Measure agenda entries that do nothing."""
-        entries = self.extent.entries
-        learned = self.learned({"strategy": "edgefl.strategies.base.strategy:Strategy"}, 1)
-        opened = OpenRun(
-            learned.experiment,
-            0,
-            self.scratch / "agenda",
-            HERE,
-            learned.initial_weights(),
-            learned.layout,
-        )
-        edges = SimpleNamespace(learned=SimpleNamespace(samples={}))
-        pool, exchange = Untrained(learned), Exchange(Network(), {})
-        host = VirtualHost(
-            opened.coordinator, edges, exchange, pool, Schedule(), FaultLives([], False), 0
-        )
-        for at_ns in range(entries):
-            host.agenda.add(1000 * at_ns, lambda now: None)
-        bare_s, began = dispatch_s(entries), time.perf_counter()
-        host.run(lambda now: opened.flush_now_and_then())
-        ours_s = time.perf_counter() - began
-        return [
-            Row("agenda entries dispatched without training", entries / ours_s, "1/s"),
-            Row("agenda entries dispatched: time / bare loop", ours_s / bare_s, TIMES, AGENDA_GOAL),
-        ]
 
 
 class Untrained(InProcessEngine):
@@ -334,8 +257,8 @@ def bare_loop_s() -> float:
 
 def idle(extent: Extent, turns: int) -> list[Row]:
     say(f"{extent.idle} idle devices")
-    few = [alone(IDLE, replace(extent, idle=0)) for _ in range(turns)]
-    many = [alone(IDLE, extent) for _ in range(turns)]
+    few = [alone(replace(extent, idle=0)) for _ in range(turns)]
+    many = [alone(extent) for _ in range(turns)]
     seconds, peak = (median(after) - median(before) for before, after in zip(zip(*few), zip(*many)))
     name = f"added by {extent.idle} idle devices to {extent.idle_updates} updates"
     return [
@@ -344,38 +267,11 @@ def idle(extent: Extent, turns: int) -> list[Row]:
     ]
 
 
-def memory(extent: Extent) -> list[Row]:
-    say(f"{extent.fleet} devices")
-    (peak,) = alone(MEMORY, extent)
-    name = f"peak resident size with {extent.fleet} devices, K = 20"
-    return [Row(name, peak, "GB", MEMORY_GOAL)]
-
-
-def many(extent: Extent) -> list[Row]:
-    say(f"{extent.fleet} devices, all at work")
-    peak, overhead = alone(MANY, extent)
-    what = f"WKAFL, {extent.fleet} devices at work, K = 20"
-    return [
-        Row(f"peak resident size, {what}", peak, "GB", MEMORY_GOAL),
-        Row(f"overhead, {what}", overhead, "%", MANY_OVERHEAD_GOAL),
-    ]
-
-
-def alone(what: str, extent: Extent) -> list[float]:
+def alone(extent: Extent) -> list[float]:
     """Return what a separate process prints, so that its peak memory is of this run only."""
-    words = [sys.executable, __file__, what, *map(str, astuple(extent))]
+    words = [sys.executable, __file__, IDLE, *map(str, astuple(extent))]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return [float(word) for word in done.stdout.split()]
-
-
-def measure_many(extent: Extent) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
-        given = experiment_of(WKAFL, extent.fleet, extent.task, versions=extent.many_steps)
-        given = given.model_copy(
-            update={"training": given.training.model_copy(update={"batch_size": 16})}
-        )
-        wall, other = Bench(Path(scratch), extent).walls(learning(given, HERE))
-    print(peak_gb(), 100 * other / wall)
 
 
 def measure_idle(extent: Extent) -> None:
@@ -387,21 +283,12 @@ def measure_idle(extent: Extent) -> None:
         print(time.process_time() - began_s, peak_gb())
 
 
-def measure_memory(extent: Extent) -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-virtual-") as scratch:
-        bench = Bench(Path(scratch), extent)
-        busy = {"concurrency": extent.fleet // 10}
-        bench.run(bench.learned(FEDBUFF | busy, extent.fleet_updates, extent.fleet))
-    print(peak_gb())
-
-
 def peak_gb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GB
 
 
-ALONE = {MEMORY: measure_memory, MANY: measure_many, IDLE: measure_idle}
-
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in ALONE:
-        sys.exit(ALONE[sys.argv[1]](Extent(*map(int, sys.argv[2:]))))
-    run(main)
+    if sys.argv[1:2] == [IDLE]:
+        measure_idle(Extent(*map(int, sys.argv[2:])))
+    else:
+        run(main)

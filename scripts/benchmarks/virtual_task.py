@@ -1,28 +1,11 @@
-"""The tasks of virtual runs: LeNet-5 on synthetic data of Fashion-MNIST's shape, and a tiny one.
-
-Also strategies whose devices merge fresher models during training, or get one each second.
-"""
+"""The tasks of virtual runs: LeNet-5 on synthetic data of Fashion-MNIST's shape, and a tiny one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.dataset import Dataset, Task
 from edgefl.models import lenet5, mlp
-from edgefl.strategies.base.events_and_decisions import (
-    Decision,
-    FreshRequested,
-    SendFresh,
-    SetAlarm,
-)
-from edgefl.strategies.base.strategy import LocalRule
-from edgefl.strategies.fedasync import FedAsync
-from edgefl.strategies.fedbuff import FedBuff
-from emulator.units import NS_PER_S
 
 TRAIN, SMALL_TRAIN, TINY_TRAIN = 60_000, 3_000, 200_000
 TEST = 100  # few, because evaluation is not measured
@@ -64,49 +47,3 @@ def patterns(train: int, side: int) -> Dataset:
         mean=(125.0,),
         std=(57.0,),
     )
-
-
-class Halfway(LocalRule):
-    """A rule that asks in the middle of the run and takes the mean of its and the fresher model."""
-
-    def checkpoint(self, run: Any) -> int:
-        return run.steps // 2
-
-    def merge(self, run: Any, fresh: np.ndarray, version: int) -> None:
-        own = run.weights.numpy()
-        own += fresh
-        own *= np.float32(0.5)
-
-
-class Merging(FedBuff):
-    """FedBuff that answers requests with the newest model, if it is newer."""
-
-    rule = Halfway
-
-    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        return [
-            SendFresh(
-                event.edge, event.task, self.weights if self.version > event.base_version else None
-            )
-        ]
-
-
-class Hears(LocalRule):
-    def pushed(
-        self, run: Any, model: np.ndarray, version: int, numbers: Mapping[str, float]
-    ) -> None:
-        """Ignore it."""
-
-
-class PushEachSecond(FedAsync):
-    """FedAsync; each second the current model is pushed to all devices in training."""
-
-    rule = Hears
-
-    def started(self, now: int) -> list[Decision]:
-        return [*super().started(now), SetAlarm("push", now + NS_PER_S)]
-
-    def rang(self, name: str, now: int) -> list[Decision]:
-        if name != "push":
-            return super().rang(name, now)
-        return [SetAlarm("push", now + NS_PER_S), *self.push(sorted(self.running))]

@@ -210,7 +210,7 @@ class SimulatedRouter(_End):
         self.port = 0
         process.at_end.append(self._gone)
 
-    def bind(self, host: str, port: int) -> int:
+    def bind(self, host: str, port: int, segment: int | None = None) -> int:
         """Listen on this port (0: 5000)."""
         self.process.call("bind")
         self.port = port or 5000

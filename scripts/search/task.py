@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 from torch import nn
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.dataset import Dataset, Task
 
 POINTS, FEATURES, CLASSES = 96, 200, 5
 HIDDEN = 6  # units of a layer of which syncdrop leaves some out

@@ -18,7 +18,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.plan import timetable
 from edgefl.config.file import load
 from edgefl.errors import UserError

@@ -139,29 +139,3 @@ def test_importing_brings_in_nothing_heavy(code: str, banned: str) -> None:
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
 def test_examples_import_the_interface_alone(file: Path) -> None:
     assert imported(file) <= {"edgefl", *APIS}
-
-
-@pytest.mark.parametrize("name", APIS)
-@pytest.mark.slow
-def test_nothing_in_the_packages_imports_its_own_interface(name: str) -> None:
-    """The modules import each other directly, so that the interface causes no cycle."""
-    package = ROOT / name.partition(".")[0]
-    found = []
-    for file in sorted(package.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom) and node.module in (name, name.split(".")[0]):
-                names = [f"{node.module}.{alias.name}" for alias in node.names]
-                names += [name] if node.module == name else []
-            else:
-                continue
-            if name == "edgefl.api":
-                wrong = name in names
-            else:
-                wrong = any(
-                    one in {f"emulator.{each}" for each in emulator.__all__} for one in names
-                )
-            if wrong:
-                found.append(f"{file.relative_to(ROOT)}:{node.lineno}")
-    assert found == []

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgefl.archives import BadArchive, unpack
-from edgefl.plugins.launch.connections.connection import HostError
-from edgefl.plugins.launch.connections.local import LocalConnection
+from edgefl.plugins.launch.connections import HostError, LocalConnection
 from edgefl.plugins.launch.host_session import RemoteCoordinator
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host
 

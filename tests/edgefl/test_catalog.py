@@ -8,7 +8,7 @@ import pytest
 
 from edgefl import catalog
 from edgefl.errors import UserError, nearest
-from edgefl.strategies.base.catalog import file_stem, strategy_names
+from edgefl.strategies.base.catalog import strategy_names
 
 
 def refused(name: str, base: Path) -> str:
@@ -37,9 +37,7 @@ def test_nearest_names_a_likely_typo_else_everything() -> None:
 )
 def test_the_line_of_a_listing_is_a_whole_sentence(package: str, attribute: str) -> None:
     """Listings show only the first line of a file's docstring."""
-    names = (
-        catalog.names(package, attribute) if attribute else [file_stem(n) for n in strategy_names()]
-    )
+    names = catalog.names(package, attribute) if attribute else strategy_names()
     assert names and all(catalog.one_line(package, name).endswith(".") for name in names)
 
 
@@ -77,7 +75,7 @@ def test_listing_imports_no_torch() -> None:
         "import sys; from edgefl import catalog\nfor p, a in (('edgefl.models', 'build'),"
         " ('edgefl.data', 'load')):\n    [catalog.one_line(p, n) or 1/0 for n in catalog.names(p,"
         " a)]\n[catalog.find('edgefl.models', n, 'build') for n in catalog.names('edgefl.models',"
-        " 'build')]\nimport edgefl.data.task\nsys.exit('torch' in sys.modules or 'sklearn' in"
+        " 'build')]\nimport edgefl.data.dataset\nsys.exit('torch' in sys.modules or 'sklearn' in"
         " sys.modules)"
     )
     root = Path(catalog.__file__).parent.parent

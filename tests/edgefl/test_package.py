@@ -12,31 +12,6 @@ from paths import ROOT
 
 from edgefl import __version__
 
-IMPORT_ALL = """
-import importlib, pkgutil, sys
-wanted, forbidden = sys.argv[1].split(","), set(sys.argv[2].split(","))
-for name in wanted:
-    path = getattr(importlib.import_module(name), "__path__", ())
-    wanted += [module.name for module in pkgutil.iter_modules(path, name + ".")]
-    if forbidden & set(sys.modules):
-        sys.exit(f"{name} brings in {', '.join(sorted(forbidden & set(sys.modules)))}")
-"""
-LIGHT = "coordinator strategies exchange protocol results edges.edge config"
-
-
-@pytest.mark.processes
-@pytest.mark.parametrize(
-    ("modules", "forbidden"),
-    [
-        (",".join(f"edgefl.{room}" for room in LIGHT.split()), "torch,zmq"),
-        ("emulator", "torch,zmq,edgefl"),
-    ],
-)
-def test_importing_brings_in_nothing_heavy(modules: str, forbidden: str) -> None:
-    command = [sys.executable, "-c", IMPORT_ALL, modules, forbidden]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
 
 @pytest.mark.processes
 @pytest.mark.parametrize(

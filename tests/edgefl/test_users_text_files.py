@@ -15,7 +15,7 @@ from edgefl.config import file as config_file
 from edgefl.data import leaf, shakespeare, text_tables, words
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError
-from edgefl.plugins.flower.app_folder import app_folder
+from edgefl.plugins.flower.flower_app import app_folder
 from edgefl.plugins.launch import inventory
 from emulator import plain_text
 from emulator.availability import recorded_presence

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from emulator.calibrate import (
     Playable,
@@ -21,10 +19,8 @@ from emulator.calibrate import (
     measure,
     time_command,
     time_step,
-    two_digits_down,
 )
 from emulator.cli import run
-from emulator.commands.calibrate import lines
 from emulator.errors import BadValue
 
 MS = 1_000_000
@@ -36,20 +32,6 @@ def test_the_speed_played_is_that_of_the_90th_percentile_rounded_down() -> None:
     assert Playable.on(timing, cores=4) == Playable(6400.0, 3)
     assert Playable.on(timing, cores=1) == Playable(6400.0, 1)
     assert Playable.on(Timing(1, (3 * MS,)), cores=2) == Playable(330.0, 1)
-
-
-@pytest.mark.parametrize(("speed", "count"), [(6400.0, 3), (6401.0, 0), (640.0, 30), (4800.0, 4)])
-def test_how_many_at_a_time(speed: float, count: int) -> None:
-    """Never more than all cores together provide, and no device that needs more than one core."""
-    assert Playable(6400.0, 3).at_a_time(speed) == count
-
-
-@settings(deadline=None)
-@given(st.floats(1e-6, 1e9))
-def test_two_digits_down(number: float) -> None:
-    down = two_digits_down(number)
-    assert number / 1.1 <= down * (1 + 1e-9) and down <= number * (1 + 1e-9)
-    assert float(f"{down:.2g}") == down
 
 
 def test_only_the_runs_that_count_are_timed() -> None:
@@ -112,33 +94,6 @@ def test_without_torch_there_is_a_clear_line(
 
 
 # ---------------------------------------------------------------------- the command
-HOST: dict[str, object] = {
-    "cores": 4,
-    "cpu_model": "a CPU",
-    "governor": None,
-    "kernel": "Linux 6",
-    "memory_bytes": 2**34,
-    "python": "3.11",
-}
-
-
-def test_the_report_by_hand() -> None:
-    said = lines(None, Timing(32, (4 * MS,) * 8 + (5 * MS, 50 * MS)), 0.1, HOST)
-    assert said[0].startswith("timed    LeNet-5 on 28 x 28 images, batch 32") and said[0].endswith(
-        ", 10 times"
-    )
-    assert said[1:4] == [
-        "median   4.000 ms, 8000 samples/s",
-        "p90      5.000 ms, 6400 samples/s",
-        "host     4 cores, one of them reserved for the network; a CPU",
-    ]
-    assert (
-        "emulates 3 of 6400 samples/s at once, or 30 of 640" in said[4]
-        and "10 pi4, 4 pi5" in said[5]
-    )
-    assert said[-1] == "samples_per_s = 6400"
-
-
 @pytest.mark.processes
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "speed.json"

@@ -91,16 +91,6 @@ def test_slots_are_granted_in_any_order_and_completions_follow_the_slots() -> No
     assert [use.slot for use in channel.log()] == [5, 9]
 
 
-def test_automatic_grants_are_the_next_free_slots_in_order_of_offer() -> None:
-    channel = ten(automatic=True)
-    net = network(channel)
-    net.offer(transfer(1, 15), 1)
-    net.offer(transfer(2, 5, "b"), 2)
-    net.offer(transfer(3, 10, "a", "down"), 20 * MS)
-    assert [(use.slot, use.number) for use in channel.log()] == [(1, 1), (2, 1), (3, 2), (4, 3)]
-    assert due(net) == [(1, 25 * MS), (2, 35 * MS), (3, 50 * MS)]
-
-
 def test_a_broken_session_gives_its_slots_back_and_needs_others() -> None:
     channel = ten()
     net = network(channel)

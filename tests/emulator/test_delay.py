@@ -24,21 +24,6 @@ jitters = st.builds(
 moments = st.integers(-(10**9), 10**14)
 
 
-@settings(deadline=None)
-@given(jitters, moments, st.integers(0, 10**8))
-def test_no_byte_overtakes_another(jitter: Jitter, sent: int, later: int) -> None:
-    assert jitter.arrival(sent) <= jitter.arrival(sent + later)
-    assert jitter.least_ns <= jitter.arrival(sent) - sent <= jitter.most_ns
-
-
-@settings(deadline=None)
-@given(jitters, moments)
-def test_departure_is_the_latest_moment_that_has_arrived(jitter: Jitter, at: int) -> None:
-    sent = jitter.departure(at)
-    assert jitter.arrival(sent) <= at < jitter.arrival(sent + 1)
-    assert jitter.departure(jitter.arrival(at)) >= at
-
-
 @settings(deadline=None, max_examples=50)
 @given(
     st.integers(0, 99), st.sampled_from(DISTRIBUTIONS), st.lists(moments, min_size=1, max_size=10)

@@ -68,14 +68,6 @@ def test_an_edge_counts_from_its_first_joining_on() -> None:
     assert sums(account, "a", 10 * S) == {"idle": 6} and account.total.at(10 * S) == 6 * J
 
 
-def test_training_under_way_counts_while_it_lasts_and_at_the_end() -> None:
-    account = joined(PLAIN, "a")
-    account.compute_begins("a", 1, 0)
-    assert account.total.at(2 * S) == 10 * J
-    assert account.end(3 * S) == [Spent("a", "compute", 0, 3 * S, 12 * J)]
-    assert account.end(4 * S) == [], "a run ends once"
-
-
 def test_only_the_task_that_is_computed_can_end_it() -> None:
     account = joined(PLAIN, "a")
     account.compute_begins("a", 2, 0)
@@ -84,14 +76,6 @@ def test_only_the_task_that_is_computed_can_end_it() -> None:
     assert account.compute_begins("a", 3, 4 * S) == [Spent("a", "compute", 0, 4 * S, 16 * J)]
     assert account.compute_ends("a", None, 5 * S) == [Spent("a", "compute", 4 * S, 5 * S, 4 * J)]
     assert account.compute_ends("a", None, 6 * S) == []
-
-
-def test_bytes_cost_energy_of_their_own_and_slots_only_their_own_time() -> None:
-    account = joined(EdgePower(0, 0, 2 * W, 0, send_fj_bit=J // 10**6), "a")  # 1 J per Mbit
-    account.transferred("a", "up", 0, 4 * S, 250_000)
-    assert sums(account, "a", 4 * S) == {"send": 8 + 2}
-    account.transferred("a", "up", 4 * S, 9 * S, 0, active_ns=1 * S)
-    assert sums(account, "a", 9 * S) == {"send": 12}
 
 
 def test_the_tail_of_a_transfer_ends_with_the_next_one() -> None:
@@ -153,13 +137,6 @@ def test_every_number_has_a_source_and_every_source_a_number() -> None:
     assert {figure.source for figure in figures} == set(POWER_SOURCES)
     assert all(figure.remark for figure in figures)
     assert all("https://" in text for text in POWER_SOURCES.values())
-
-
-def test_any_number_can_be_overridden() -> None:
-    assert device_power("pi4", idle_w=2.0, compute_w=None) == DevicePower(2.0, 6.4)
-    assert device_power(None, idle_w=1.0, compute_w=1.0) == DevicePower(1.0, 1.0)
-    plain = radio_power(None, idle_w=0.0, send_w=2.0, receive_w=1.0)
-    assert plain == RadioPower(0.0, 2.0, 1.0)
 
 
 def test_an_edge_adds_what_its_device_and_its_radio_need() -> None:

@@ -22,7 +22,7 @@ from emulator import BadValue, Lab, Latency, parse_topology, read_topology
 from emulator.cli import run
 from emulator.errors import Unavailable
 from emulator.lab import commands
-from emulator.lab.commands import batches, burst_bytes, framed_rate
+from emulator.lab.commands import batches
 from emulator.lab.relay import DelayLine, line
 from emulator.lab.system import System, choose, require_tools
 from emulator.lab.topology import (
@@ -157,7 +157,6 @@ def test_what_a_link_is_set_to() -> None:
         assert reason in str(error.value)
 
 
-S = 1_000_000_000
 NAMES = LabNames(3)
 
 
@@ -187,47 +186,6 @@ CELL = wired(
     bridges=[{"name": "cell", "up": "9mbit"}],
     links=[between("e[1-2]", "cell"), between("cell", "server")],
 )
-
-
-def test_two_hosts_word_for_word() -> None:
-    assert words(commands.build(TWO, shapes(TWO))) == [
-        "ip netns add emulator-lab3-a",
-        "ip -n emulator-lab3-a link set dev lo up",
-        "ip netns add emulator-lab3-b",
-        "ip -n emulator-lab3-b link set dev lo up",
-        (
-            "ip link add name eth0 netns emulator-lab3-a type veth peer name eth0 netns"
-            " emulator-lab3-b"
-        ),
-        (
-            "ip -n emulator-lab3-a link set dev eth0 address 02:65:03:00:00:01 mtu 1500 txqueuelen"
-            " 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
-        ),
-        "tc -n emulator-lab3-a qdisc add dev eth0 root handle 1: htb default 1",
-        (
-            "tc -n emulator-lab3-a class add dev eth0 parent 1: classid 1:1 htb rate 2091161bit"
-            " ceil 2091161bit burst 1600 cburst 1600 quantum 1514"
-        ),
-        "tc -n emulator-lab3-a qdisc add dev eth0 parent 1:1 handle 10: pfifo limit 1000",
-        "ip -n emulator-lab3-a address add 198.18.3.1/32 dev eth0",
-        "ip -n emulator-lab3-a link set dev eth0 up",
-        (
-            "ip -n emulator-lab3-b link set dev eth0 address 02:65:03:00:00:02 mtu 1500 txqueuelen"
-            " 1000 gso_max_size 1514 gso_max_segs 1 addrgenmode none"
-        ),
-        "ip -n emulator-lab3-b address add 198.18.3.2/32 dev eth0",
-        "ip -n emulator-lab3-b link set dev eth0 up",
-        (
-            "ip -n emulator-lab3-a neighbour replace 198.18.3.2 lladdr 02:65:03:00:00:02 nud"
-            " permanent dev eth0"
-        ),
-        "ip -n emulator-lab3-a route replace 198.18.3.2/32 dev eth0 src 198.18.3.1",
-        (
-            "ip -n emulator-lab3-b neighbour replace 198.18.3.1 lladdr 02:65:03:00:00:01 nud"
-            " permanent dev eth0"
-        ),
-        "ip -n emulator-lab3-b route replace 198.18.3.1/32 dev eth0 src 198.18.3.2",
-    ]
 
 
 @pytest.mark.parametrize(
@@ -262,14 +220,6 @@ def test_the_qdiscs_of_one_direction(
 ) -> None:
     steps = commands.shaping(TWO.wires[0], KernelShape(way, UNSHAPED, shaper, delay))
     assert words(steps) == [f"tc -n emulator-lab3-a qdisc add dev eth0 {rest}" for rest in expected]
-
-
-@given(st.integers(1, 10**11))
-@pytest.mark.slow
-def test_full_frames_carry_the_payload_rate(rate_bit_s: int) -> None:
-    framed_bit_s = framed_rate(rate_bit_s)
-    assert framed_bit_s * 1448 >= rate_bit_s * 1514 > (framed_bit_s - 1) * 1448
-    assert burst_bytes(framed_bit_s) * 8000 >= framed_bit_s and burst_bytes(framed_bit_s) > 1514
 
 
 def test_this_machine_has_an_interface_and_no_namespace() -> None:
@@ -519,18 +469,6 @@ def test_what_a_system_allows(
         assert expected in str(error.value)
 
 
-def test_a_link_that_names_a_delay_can_have_one_later() -> None:
-    system = System(namespaces=True, veth=True, sch_tbf=True, tun=True)
-    for options, delay in (
-        ({}, "none"),
-        ({"delayed": True}, "relay"),
-        ({"delayed": True, "latency": False}, "none"),
-    ):
-        assert choose(system, UNSHAPED, UNSHAPED, **options) == KernelShape(
-            UNSHAPED, UNSHAPED, "tbf", delay
-        )
-
-
 @pytest.mark.parametrize(
     ("missing", "reason"),
     [
@@ -602,12 +540,6 @@ TOPOLOGY = next(
     for block in re.findall(r"```toml\n(.*?)```", text(PAGE), flags=re.DOTALL)
     if "bridges" in block
 )
-
-
-def test_the_topology_is_what_the_page_says() -> None:
-    found = parse_topology(tomllib.loads(TOPOLOGY))
-    below = [link.upper for link in found.links]
-    assert (below.count("cell"), below.count("street"), len(found.traffic)) == (5, 2, 1)
 
 
 @pytest.mark.rest

@@ -15,7 +15,7 @@ from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Bound, Link
-from emulator.links.network import Completion, Network
+from emulator.links.network import Network
 from emulator.units import FOREVER
 
 
@@ -27,49 +27,6 @@ def network(
     for edge in edges:
         made.add_link(edge, "up", Link(capacity, Latency(delay_ns)))
     return made
-
-
-def test_a_quarter_megabyte_at_two_mbit_takes_one_second() -> None:
-    net = network(delay_ns=30 * MS, capacity=Constant(2_000_000))
-    model = transfer(1, 250_000)
-    net.offer(model, 5)
-    assert net.started(model) == 5
-    assert net.next_due() == 5 + 1030 * MS
-    assert net.due_at(model, 0) == 5 + 30 * MS
-    assert net.due_at(model, 125_000) == 5 + 530 * MS
-    assert [net.progress(model, 5 + t * MS) for t in (0, 30, 530, 1029, 1030, 9999)] == [
-        0,
-        0,
-        125_000,
-        249_750,
-        250_000,
-        250_000,
-    ]
-    assert net.pop_due(4 + 1030 * MS) == []
-    assert net.pop_due(5 + 1030 * MS) == [Completion(model, 5, 5, 5 + 1030 * MS)]
-    assert (net.next_due(), net.pop_due(FOREVER)) == (FOREVER, [])
-    assert (net.progress(model, FOREVER), net.started(model)) == (
-        0,
-        None,
-    )  # no longer in progress
-
-
-def test_a_broken_session_keeps_what_was_confirmed() -> None:
-    net = network(delay_ns=2 * MS)
-    broken, behind = transfer(1, 100), transfer(2, 10)
-    net.offer(broken, 0)
-    net.offer(behind, 0)
-    net.suspend(broken, 30, 52 * MS)  # 50 bytes were due, 30 have been confirmed
-    assert net.next_due() == net.due_at(broken, 31) == net.due_at(behind, 1) == FOREVER
-    assert (net.progress(broken, 10**15), net.progress(behind, 10**15)) == (30, 0)
-    assert (net.started(broken), net.started(behind)) == (0, None)
-    net.resume(broken, 1000 * MS)
-    assert net.progress(broken, 1002 * MS) == 30  # no burst
-    assert net.due_at(broken, 31) == 1003 * MS
-    assert net.pop_due(2000 * MS) == [
-        Completion(broken, 0, 0, 1072 * MS),
-        Completion(behind, 0, 1070 * MS, 1082 * MS),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.proxy.pacing import Junction, Lane, Server
 from emulator.proxy.record import BusyFile, ConnectionRecord
-from emulator.proxy.routes import ProxyWay, Route, address_text, parse_address, parse_map
+from emulator.proxy.routes import ProxyWay, Route, parse_address, parse_map
 from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
 from emulator.units import FOREVER
 
@@ -64,16 +64,6 @@ def test_any_arrivals_follow_the_recursion(
         assert 0 <= server.serve(size_bytes, now) - free <= free // (10 * 10**9)
 
 
-def test_room_is_a_tenth_of_a_second_of_link_time() -> None:
-    link = lane(8_000_000)
-    link.admit(100_000 - 1, "a", 0)
-    assert link.has_room(0)
-    link.admit(1, "b", 0)
-    assert not link.has_room(0) and link.has_room(1)
-    assert link.room_at(0) == 25 * MS  # filled again at three quarters
-    assert link.room_at(1) == FOREVER  # no need to wait
-
-
 @pytest.mark.parametrize(
     ("rate_bit_s", "size_bytes"),
     [
@@ -93,16 +83,6 @@ def junction_of(
     return junction, [
         lane(rate, junction=junction, number=number) for number, rate in enumerate(rates_bit_s)
     ]
-
-
-def test_two_lanes_take_turns_at_their_bottleneck() -> None:
-    junction, (first, second) = junction_of(None, None)
-    for _ in range(3):
-        first.admit(1000, "a", 0)
-    second.admit(1000, "b", 0)
-    junction.advance(10 * MS)
-    assert [at_ns for at_ns, _ in first.pop_due(10 * MS)] == [MS, 3 * MS, 4 * MS]
-    assert second.pop_due(10 * MS) == [(2 * MS, "b")]
 
 
 arrivals = st.lists(
@@ -153,14 +133,6 @@ def test_backlogged_lanes_get_equal_shares(sizes: list[int]) -> None:
         assert (
             abs(served[0] - served[1]) <= 2 * 2000
         )  # the bound of start-time fair queueing: one largest chunk of each
-
-
-def test_addresses() -> None:
-    assert parse_address("127.0.0.1:9000", "listen") == ("127.0.0.1", 9000)
-    assert (
-        parse_address("[::1]:0", "listen") == ("::1", 0) and address_text(("::1", 0)) == "[::1]:0"
-    )
-    assert parse_map("localhost:1=[::1]:2") == (("localhost", 1), ("::1", 2))
 
 
 @pytest.mark.parametrize(

@@ -54,27 +54,12 @@ def test_intentional_delay(
     assert delayed.models_by(20_000) == tdma.models_by(20_000)
 
 
-def test_waiting_for_the_group_costs_slots() -> None:
-    """N = 7, S = 2, tau = 20, 14 rounds: 118 slots waiting for S, 114 slot by slot."""
-    assert rounds(Tdma(7, 2, 1, 20), 14, wait_for_group=True)[-1].end_slot == 118
-    assert rounds(Tdma(7, 2, 1, 20), 14)[-1].end_slot == 114
-
-
 def test_staleness_is_mixed_if_s_does_not_divide_n() -> None:
     tdma = Tdma(7, 2, 1, 4)
     assert tdma.settled_staleness() == (2, 3)
     assert [tdma.staleness(k) for k in range(6)] == [(0,), (1,), (2,), (2, 3), (2, 3), (2, 3)]
     with pytest.raises(ValueError, match="closed form"):
         tdma.end_slot(0)
-
-
-def test_on_unequal_devices_finished_first_is_not_oldest_base() -> None:
-    """At slot 9 both 0 (finished at 6, base 1) and 2 (finished at 9, base 0) are ready."""
-    tdma, takes = Tdma(3, 1, 2, 1), [1, 1, 9]
-    assert [done.uploads[0].device for done in rounds(tdma, 4, compute_slots=takes)] == [0, 1, 0, 2]
-    by_base = rounds(tdma, 4, compute_slots=takes, order="oldest")
-    assert [done.uploads[0].device for done in by_base] == [0, 1, 2, 0]
-    assert by_base[2].uploads[0].slot == 9
 
 
 # Closed forms against the simulation.
@@ -149,14 +134,6 @@ def test_nobody_ever_does_two_things_at_once(
         free[device] = max(end, begin)
 
 
-@settings(deadline=None)
-@given(anything, st.integers(0, 500))
-@pytest.mark.slow
-def test_models_are_counted_alike(tdma: Tdma, horizon: int) -> None:
-    starts = [0, *(done.end_slot for done in rounds(tdma, horizon + 1))]
-    assert tdma.models_by(horizon) == sum(start <= horizon for start in starts)
-
-
 @settings(deadline=None, max_examples=30)
 @given(anything)
 @pytest.mark.slow
@@ -170,20 +147,6 @@ def test_long_run_values_of_any_channel(tdma: Tdma) -> None:
         assert abs(slots - 399 * one.mean_slots_per_round()) <= tdma.devices * (
             tdma.compute_slots + tdma.comm_slots
         )
-
-
-@pytest.mark.parametrize(
-    ("numbers", "words"),
-    [
-        ((5, 6, 1, 1), "S 6: expected a whole number from 1 to 5"),
-        ((5, 0, 1, 1), "S 0"),
-        ((5, 1, 1, -1), "tau-comp -1"),
-        ((5, 1, 1, 1, 5), "delay 5"),
-    ],
-)
-def test_impossible_channels_are_refused(numbers: tuple[int, ...], words: str) -> None:
-    with pytest.raises(BadValue, match=words):
-        Tdma(*numbers)
 
 
 def test_a_delay_that_leaves_nobody_to_send_is_said_so() -> None:

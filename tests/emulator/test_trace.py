@@ -8,20 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator.capacity.service import Curve, bytes_served, served_at
+from emulator.capacity.service import bytes_served, served_at
 from emulator.capacity.trace import Trace, mahimahi_steps, read_trace
 from emulator.errors import BadValue
 from emulator.units import NS_PER_S
 
 MS = NS_PER_S // 1000
-MBIT = 1_000_000
-
-
-steps_lists = st.lists(
-    st.tuples(st.sampled_from([0, 1, 7, 10**6, 10**9 + 7]), st.integers(1, 10**6)),
-    min_size=1,
-    max_size=6,
-).filter(lambda steps: any(rate >= 10**6 and length >= 1000 for rate, length in steps))
 
 
 @settings(deadline=None)
@@ -47,25 +39,6 @@ def test_mahimahi_carries_the_bytes_of_the_file_at_every_ms(moments: list[int]) 
         assert (ms - 1) * MS < served_at(trace, 0, 1500 * index) <= ms * MS
 
 
-def test_mahimahi_by_hand() -> None:
-    assert mahimahi_steps(["2", "", "2", "5"]) == [
-        (0, MS),
-        (24 * MBIT, MS),
-        (0, 2 * MS),
-        (12 * MBIT, MS),
-    ]
-    trace = Trace(mahimahi_steps(["2", "2", "5"]))
-    assert trace.period_ns == 5 * MS
-    assert [served_at(trace, 0, size) for size in (1, 3000, 3001, 4500, 4501)] == [
-        MS + 334,
-        2 * MS,
-        4 * MS + 667,
-        5 * MS,
-        6 * MS + 334,
-    ]
-    assert bytes_served(trace, 0, 10**15) == 4500 * (10**15 // (5 * MS))
-
-
 @pytest.mark.parametrize(
     ("rows", "steps"),
     [
@@ -82,32 +55,6 @@ def test_csv_by_hand(tmp_path: Path, rows: str, steps: list[tuple[int, int]]) ->
         assert trace.segment(at_ns) == (rate_bit_s, at_ns + length_ns)
         at_ns += length_ns
     assert trace.period_ns == at_ns
-
-
-def test_ten_gigabytes_over_a_minute_of_trace_is_a_closed_form() -> None:
-    asked: list[int] = []
-
-    class Watched(Trace):
-        def segment(self, t_ns: int) -> tuple[int, int]:
-            asked.append(t_ns)
-            return super().segment(t_ns)
-
-    trace = Watched([(rate * MBIT, MS) for rate in range(1, 60_001)], "ramp")
-    per_period = sum(range(1, 60_001)) * MBIT // 8 // 1000
-    curve = Curve(trace, 0)
-    assert curve.when(10 * per_period) == 600 * NS_PER_S
-    assert curve.when(10**10) < 60 * NS_PER_S < curve.when(10**12)
-    assert curve.served(curve.when(10**13)) >= 10**13 > curve.served(curve.when(10**13) - 1)
-    assert asked == []
-
-
-def test_a_trace_may_wait_for_its_first_byte() -> None:
-    steps = [(8000, 10 * MS), (0, 30 * MS)]
-    assert served_at(Trace(steps), 15 * MS, 10) == 50 * MS
-    waiting = Trace(steps, start="first_byte")
-    assert Curve(waiting, 15 * MS).when(10) == 25 * MS
-    assert waiting.segment(20 * MS) == (8000, 25 * MS)
-    assert served_at(waiting, 25 * MS, 10) == 65 * MS  # it begins only once
 
 
 def test_silence_is_warned_of() -> None:

@@ -125,18 +125,6 @@ def test_a_rate_holds_until_the_next_row() -> None:
     assert sum(length for _, length in held(rows, "t", longest_s=100).steps) == 31 * S
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_what_is_written_is_a_trace_with_the_same_steps(name: str, tmp_path: Path) -> None:
-    recording = read(name, TEXTS[name], tmp_path)
-    (tmp_path / "written.csv").write_text(recording.csv())
-    trace = read_trace(tmp_path / "written.csv")
-    assert trace.period_ns == sum(length for _, length in recording.steps)
-    at_ns = 0
-    for rate_bit_s, length_ns in recording.steps:
-        assert {trace.segment(at_ns)[0], trace.segment(at_ns + length_ns - 1)[0]} == {rate_bit_s}
-        at_ns += length_ns
-
-
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
@@ -393,6 +381,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<")])
+@pytest.mark.slow
 def test_a_figure_is_the_same_bytes_twice(kind: str, begin: bytes) -> None:
     numbers = statistics_of(Trace([(4 * MBIT, 2 * S), (0, 3 * S)]), S, 100_000)
     drawn = rate_figure(numbers, "a < b", kind)

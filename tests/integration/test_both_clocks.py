@@ -108,9 +108,6 @@ def test_every_strategy(name: str, tmp_path: Path) -> None:
 
 LINK = {"up_mbit_s": 0.1, "down_mbit_s": 0.2, "latency_ms": 10.0}
 SHARED = {"up_mbit_s": 0.2, "down_mbit_s": 0.3}
-PATIENT = scenario.experiment(Scenario("fedavg", "process")).network.model_dump(
-    exclude_defaults=True
-)
 COMING_AND_GOING = {"kind": "exponential", "there_s": 4.0, "away_s": 1.0}
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import EXAMPLES, experiment, layout, small_run
+from builders import EXAMPLES, experiment, small_run
 from every_strategy import LARGE_STEPS, PAYLOADS, RUN, SMALL, medium
 from kills import files_of, killed_run, some, whole_run
 from paths import SUPPORT
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.learning import learning
-from edgefl.clocks.setup.plan import timetable
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.config.file import load as load_config
 from edgefl.errors import UserError
@@ -78,16 +77,6 @@ def test_every_method_learns(up: str, tmp_path: Path) -> None:
     assert summary["best_accuracy"] > 0.6
 
 
-def test_the_table_without_methods_changes_nothing(tmp_path: Path) -> None:
-    _, one = compressed(tmp_path / "1", "fedasmu", None)
-    _, other = compressed(tmp_path / "2", "fedasmu", {})
-    files = ("events.jsonl", "links.csv", "metrics.csv", "model.safetensors")
-    assert [(one / file).read_bytes() for file in files[:2]] == [
-        (other / file).read_bytes() for file in files[:2]
-    ]
-    assert (one / files[3]).read_bytes() == (other / files[3]).read_bytes()
-
-
 def test_packing_takes_the_device_time(tmp_path: Path) -> None:
     """100 samples/s: 50 samples are half a second of the slowest step by step."""
     ends = []
@@ -103,15 +92,6 @@ def test_packing_takes_the_device_time(tmp_path: Path) -> None:
         )
         ends.append(first["t"])
     assert ends[1] - ends[0] == pytest.approx(0.5, abs=0.001)
-
-
-def test_a_tdma_channel_takes_as_many_slots_as_the_packed_model_needs() -> None:
-    """1,000 elements and 256 bytes beside them, in slots of 1,250 bytes."""
-    slots = {"kind": "tdma", "slot_ms": 100.0, "guard_ms": 0.0, "rate_mbit_s": 0.1}
-    both = {"up": {"name": "float16"}, "down": {"name": "float16"}}
-    for table, expected in (({}, 4), ({"up": {"name": "sign"}}, 4), (both, 2)):
-        given = experiment(medium=slots, compression=table)
-        assert timetable(given, layout(1000), {}).transfer_slots == expected
 
 
 def test_a_killed_run_goes_on_with_its_errors(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_the_links_carry_what_the_method_sends(
 
 
 @pytest.mark.parametrize("name", strategy_names())
+@pytest.mark.slow
 def test_it_replays_from_its_journal(
     name: str, recorded: Callable[[str], tuple[dict[str, Any], Path]]
 ) -> None:

@@ -10,11 +10,7 @@ from typing import Any
 
 import pytest
 from builders import small_run
-from processes import SMALL, happened
 
-from edgefl.clocks.setup.rundir import replay_run
-from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
-from edgefl.config.file import load
 from edgefl.results.read import read_csv, read_events
 
 SECTIONS: dict[str, Any] = {
@@ -100,86 +96,3 @@ def test_requests_merges_and_downloads_agree(tmp_path: Path, entry: dict[str, An
         <= len(downloads)
         <= sum(event["decisions"][0]["version"] is not None for event in asked.values())
     )
-
-
-@pytest.mark.parametrize(
-    "entry", [ENTRIES[0], ENTRIES[1], ENTRIES[6]], ids=["fedasmu", "shared", "fedssmu"]
-)
-@pytest.mark.slow
-def test_edges_that_die_between_request_and_merge(tmp_path: Path, entry: dict[str, Any]) -> None:
-    """Tasks close after their request; the edges come back without their memory, and the run
-    continues.
-    """
-    dying = {
-        "faults": [{"kind": "kill", "every_s": 12.0, "for_s": 0.5}],
-        "network": {"grace_s": 0.2},
-        "stop": {"emulated_s": 200.0},
-    }
-    slow = {
-        "links": {"up_mbit_s": 0.01, "down_mbit_s": 0.001}
-    }  # so that the download of a fresh model takes long
-    _, directory = small_run(tmp_path, **SECTIONS | dying | slow, strategies=[entry])
-    closed = {event["task"] for event in happened(directory, event="task_closed")}
-    promised = {
-        event["task"]
-        for event in happened(directory, event="fresh_requested")
-        if event["decisions"][0]["version"] is not None
-    }
-    assert closed & promised and not closed & {update["task"] for update in updates(directory)}
-    assert sum(update["numbers"]["merged"] for update in updates(directory)) > 0
-    replay_run(directory)
-
-
-def test_an_epoch_that_is_one_batch(tmp_path: Path) -> None:
-    """A task of five epochs is five steps, and takes the time of five batches."""
-    training = {**SECTIONS["training"], "epochs": 5, "batches_per_epoch": 1, "batch_size": 4}
-    sections = {**SECTIONS, "training": training, "devices": {"samples_per_s": 2.0}}
-    _, directory = small_run(tmp_path, **sections, strategies=[{"strategy": "fedasmu-fa"}])
-    arrived = updates(directory)
-    assert arrived and {update["numbers"]["steps"] for update in arrived} == {5}
-    first = arrived[0]["t"]
-    assert 10.0 < first < 11.0, "20 samples at 2 a second, and the links"
-
-
-@pytest.mark.alone
-@pytest.mark.usefixtures("warm_python")
-@pytest.mark.parametrize(
-    ("epochs", "more"),
-    [(3, ()), (40, ("training.batches_per_epoch=1",))],
-    ids=["passes", "batches"],
-)
-def test_over_real_sockets(tmp_path: Path, epochs: int, more: tuple[str, ...]) -> None:
-    """FedASMU and FedSSMU with processes: models are merged, and journals replay bit for bit."""
-    strategies = (
-        'strategies = [{strategy = "fedasmu", dispatch = "replace", concurrency = 3, selector ='
-        ' "h2"}, {strategy = "fedssmu", clients_per_round = 3, selector = "h3"}]\n'
-    )
-    (tmp_path / "small.toml").write_text(
-        "".join(line for line in SMALL.splitlines(True) if not line.startswith("strategies"))
-        + strategies
-    )
-    changes = [
-        f"training.epochs={epochs}",
-        *more,
-        "devices.samples_per_s=8000",
-        "devices.slowest_ratio=4",
-        "links.up_mbit_s=2",
-        "links.down_mbit_s=4",
-        "stop.emulated_s=3",
-        "stop.versions=1000",
-        "record.payloads=true",
-        "evaluation.every_versions=0",
-    ]
-    launcher = WallRun(
-        load(tmp_path / "small.toml", changes), LaunchOptions(tmp_path / "runs", tmp_path), print
-    )
-    for index, summary in enumerate(launcher.run(lambda *_: None)):
-        directory = launcher.directory(index)
-        assert replay_run(directory).version == summary["versions"] > 1
-        merged = [update for update in updates(directory) if update["numbers"]["merged"]]
-        assert merged and all(1 <= update["numbers"]["refresh_point"] < epochs for update in merged)
-        if more:
-            assert {update["numbers"]["steps"] for update in merged} == {epochs}
-        for update in merged:
-            (request,) = happened(directory, event="fresh_requested", task=update["task"])
-            assert request["decisions"][0]["version"] == update["numbers"]["fresh_version"]

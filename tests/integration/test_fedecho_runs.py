@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from builders import EXAMPLES, experiment, small_run
 from processes import SMALL, patiently
@@ -100,63 +99,6 @@ def test_a_client_that_falls_silent_in_the_middle_of_a_run_holds_nobody_up_and_s
     )
     others = {edge for t, edge in arrived if edge != "e000"}
     assert rounds(directory)[-1]["teachers"] == len(others) + 1
-
-
-@pytest.mark.slow
-def test_the_server_holds_what_the_paper_counts(tmp_path: Path) -> None:
-    """Versions in use with the current one, the buffer, Adam's moments, and N |U| C logits: within
-    10 %, whenever no job is open.
-    """
-    seen: list[tuple[float, float]] = []
-
-    def look(now: int, run: Any) -> None:
-        coordinator, strategy = run.coordinator, run.coordinator.strategy
-        if coordinator.jobs.names or strategy.version < 2:
-            return
-        size, classes = strategy.layout.size, 10
-        bases = [task.base for task in coordinator.tasks.open.values()]
-        versions = {task.version for task in coordinator.tasks.open.values()} | {
-            coordinator.version
-        }
-        buffers = sum(bool(filling.tasks) for filling in strategy.fillings)
-        counted = 4 * (
-            (len(versions) + buffers) * size
-            + 2 * strategy.layout.parameters
-            + len(strategy.logits) * 50 * classes
-        )
-        held = {
-            array.ctypes.data: array.nbytes
-            for array in (*bases, coordinator.weights, *arrays_of(strategy))
-        }
-        seen.append((sum(held.values()), counted))
-
-    small_run(
-        tmp_path,
-        look,
-        **SECTIONS
-        | {
-            "task": None,
-            "model": {"name": "mlp", "hidden": [16]},
-            "training": {"epochs": 1},
-        },
-    )
-    assert seen and all(abs(held - counted) <= 0.1 * counted for held, counted in seen)
-
-
-def arrays_of(thing: Any) -> list[np.ndarray]:
-    """Every array that ``thing``, an object of this package, holds at any depth."""
-    if isinstance(thing, np.ndarray):
-        return [thing]
-    if isinstance(thing, dict):
-        parts = list(thing.values())
-    elif isinstance(thing, (list, tuple, set)) or type(thing).__name__ == "deque":
-        parts = list(thing)
-    elif type(thing).__module__.startswith("edgefl.strategies"):
-        names = list(getattr(thing, "__dict__", {})) + list(getattr(type(thing), "__slots__", ()))
-        parts = [getattr(thing, name) for name in names]
-    else:
-        return []
-    return [array for part in parts for array in arrays_of(part)]
 
 
 # ------------------------------------------------------------------ the wall clock

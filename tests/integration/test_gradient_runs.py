@@ -20,7 +20,6 @@ from rich.console import Console
 from edgefl.results.families import aggregation
 from edgefl.results.figures import gallery
 from edgefl.results.read import read_csv, read_events
-from edgefl.results.summary import stability
 
 SECTIONS: dict[str, Any] = {
     "devices": {"samples_per_s": 100.0, "slowest_ratio": 5.0},
@@ -154,13 +153,6 @@ def test_the_effective_number_and_the_largest_label_by_hand() -> None:
     assert aggregation.of_shares([], held) == {}, "only with report_shares"
 
 
-@pytest.mark.parametrize(
-    ("weights", "number"), [([0.25] * 4, 4), ([2.0, 0, 0], 1), ([0.9, 0.1], 1 / 0.82), ([0, 0], 0)]
-)
-def test_the_effective_number_of_weights(weights: list[float], number: float) -> None:
-    assert aggregation.effective(weights) == pytest.approx(number)
-
-
 def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
     """The model of a run is the same with and without them, and its record only grows."""
     given = SECTIONS | {"evaluation": {"by_label": True}}
@@ -182,13 +174,6 @@ def test_reported_shares_change_the_record_alone(tmp_path: Path) -> None:
     assert columns == [f"{columns[1]},effective_ave,largest_label_ave", columns[1]]
 
 
-def test_figure_2b_s_points() -> None:
-    assert aggregation.by_count([values for _, values in aggregation.steps(EVENTS)]) == [
-        (1.0, 3.0),
-        (2.0, 0.0),
-    ]
-
-
 def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers(
     tmp_path: Path,
 ) -> None:
@@ -201,18 +186,6 @@ def test_eight_schemes_look_different_and_gradients_are_counted_in_whole_numbers
     lines = {(line.get_color(), line.get_linestyle()) for line in right.lines}
     assert len(looks) == len(lines) == 8
     assert all(tick == round(tick) for axes in (left, right) for tick in axes.get_xticks())
-
-
-def test_stability_is_the_deviation_of_the_last_ten_in_log_coordinates() -> None:
-    """Five times 1 and five times .1: logarithms 0 and -1, deviation .5. None with fewer than ten
-    values or with a zero.
-    """
-    assert stability([1.0, 0.1] * 5) == pytest.approx(0.5)
-    assert (
-        stability([0.9] * 10) == 0
-        and stability([0.9] * 9) is None
-        and stability([0.0] * 10) is None
-    )
 
 
 @pytest.mark.slow
@@ -245,13 +218,3 @@ def test_summary_table_csv_and_figure_of_a_run(tmp_path: Path) -> None:
         path.stat().st_size > 1000
         for path in gallery.write("aggregation", [directory], tmp_path / "a")
     )
-
-
-def test_a_scheme_without_such_steps_has_no_such_section(tmp_path: Path) -> None:
-    found, directory = small_run(
-        tmp_path,
-        **SECTIONS | {"stop": {"versions": 2}},
-        strategies=[{"strategy": "fedbuff", "buffer_size": 2}],
-    )
-    assert "aggregation" not in found and aggregation.FAMILY.rows([directory]) == []
-    assert gallery.leave([directory], {"aggregation": tmp_path / "a"}) == []

@@ -15,6 +15,7 @@ from ssh_hosts import Rig
 from tiny_wheels import python_with_torch, write_wheel
 
 pytestmark = [
+    pytest.mark.rest,
     pytest.mark.processes,
     pytest.mark.skipif(bool(ssh_hosts.refusal()), reason=ssh_hosts.refusal() or "it can be done"),
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import orjson
 import pytest
 from processes import happened, start, wait_for
-from terminals import Terminals, end, family, gone
+from terminals import end, family, gone
 
 pytestmark = pytest.mark.alone
 
@@ -48,35 +47,6 @@ def test_kill_9_ends_a_coordinator_that_hangs(
     process.kill()
     process.wait()
     assert gone(others)
-
-
-def test_kill_9_while_the_data_is_loaded(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    process = loading(folder, started)
-    others = family(process)
-    process.kill()
-    process.wait()
-    assert len(others) == 3 and gone(others)  # the launcher, the warm parent, and the coordinator
-
-
-def test_kill_9_of_a_coordinator_for_other_terminals(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    terminals = Terminals(started, "small.toml", *LONG, "network.realtime=off")
-    directory = folder / "runs" / "small" / "fedasync"
-    edges = [terminals.edge(name) for name in ("e000", "e001", "e002")]
-    wait_for(lambda: happened(directory, event="update_arrived"))
-    others = family(terminals.coordinator)
-    policies = {os.sched_getscheduler(each.id) for one in others for each in one.threads()}
-    assert policies == {os.SCHED_OTHER}, "real-time priority was not wanted"
-    terminals.coordinator.kill()
-    assert gone(others)
-    for edge in edges:
-        status, out, err = end(edge)
-        assert (status, err) == (0, "") and "the run is over (launcher gone)" in out
-    _, err = terminals.coordinator.communicate()
-    assert err == "edgefl: runs/small/fedasync: the launcher has ended, so the run ends\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -118,16 +117,6 @@ def test_a_server_whose_run_is_killed_ends_and_the_run_can_be_viewed(
     assert update["fidelity"]["verdict"] is None and "finished" not in update
     process.send_signal(signal.SIGINT)
     assert end(process)[0] == 0
-
-
-def test_a_taken_port_is_told_before_the_run_begins(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        status, _, err = end(start(started, "run", "small.toml", "--live", str(port)))
-    assert status == 2 and f"--live {port}: port {port} of 127.0.0.1 is taken" in err
-    assert err.count("\n") == 1 and not (folder / "runs").exists()
 
 
 def server_of(process: subprocess.Popen[str], port: int) -> psutil.Process:

@@ -305,53 +305,6 @@ def test_one_screen_has_the_answer(chromium: Page, tmp_path: Path) -> None:
         assert screen[1::2] == screen[2::2], "the axes of neighbours lie on one line"
 
 
-def test_an_ended_run_neither_trains_nor_pauses(chromium: Page, tmp_path: Path) -> None:
-    with opened(chromium, ended(tmp_path / "small", "fedavg")) as page:
-        assert set(states(page).values()) == {""}
-        assert page.text(".tl-counts") == "2 edges"
-        assert page.js("return document.getElementById('pause').hidden") is True
-        page.press(" ")
-        assert page.text("#behind") == ""
-
-
-DRAWN_BY_A_ZOOM = """
-const canvas = document.querySelector(".tl-canvas"), context = canvas.getContext("2d");
-const [line, {clearRect}] = [document.querySelector(".words li"), context];
-let drawn = 0;
-context.clearRect = (...box) => { drawn += 1; clearRect.apply(context, box); };
-const frame = () => new Promise((done) => { requestAnimationFrame(done); });
-document.getElementById("closer").click();
-for (let i = 0; i < 3; i += 1) await frame();
-return [drawn, line.isConnected];
-"""
-
-
-def test_a_zoom_draws_the_timeline_once_and_leaves_the_events(
-    chromium: Page, tmp_path: Path
-) -> None:
-    with opened(chromium, ended(tmp_path / "small", "fedavg", "fedbuff")) as page:
-        page.wait("document.querySelectorAll('.words li').length > 1")
-        assert page.later(DRAWN_BY_A_ZOOM) == [1, True]
-        page.js("document.querySelector('.words li').dataset.of = 'fedavg'")
-        page.js("document.querySelectorAll('.uses button')[1].click()")
-        page.wait("document.getElementById('words-title').textContent.endsWith('fedbuff')")
-        assert page.js("return document.querySelector('.words li').dataset.of") is None
-
-
-def test_a_capacity_far_above_the_use_leaves_the_use_its_scale(
-    chromium: Page, tmp_path: Path
-) -> None:
-    """The edges use at most 1 of 2 Mbit/s down; with links of 100 Mbit/s that is 0.5 %."""
-    links = {"up_mbit_s": 1.0, "down_mbit_s": 100.0}
-    legend = "#links .chart:nth-child({}) .entry"
-    with opened(chromium, ended(tmp_path / "small", "fedavg", links=links)) as page:
-        page.wait("document.querySelector('#links .legend b').textContent.includes('%')")
-        assert len(page.texts(legend.format(2))) == 1
-        assert "capacity 200 Mbit/s" in page.text("#links .chart:nth-child(2) .name")
-        page.click("#link-tools input")
-        page.wait("document.querySelectorAll('#links .chart:nth-child(2) .entry').length === 2")
-
-
 def test_groups_of_edges_are_seen(chromium: Page, tmp_path: Path) -> None:
     groups = [{"name": "lte", "count": 1}, {"name": "dsl", "count": 1}]
     with opened(chromium, ended(tmp_path / "small", "fedavg", groups=groups)) as page:
@@ -373,51 +326,6 @@ def test_many_runs(chromium: Page, tmp_path: Path) -> None:
             " it.getAttribute('stroke') + it.getAttribute('stroke-dasharray'))"
         )
         assert len(set(looks)) == 12
-
-
-HOUR_OF_100_EDGES = """
-const { Run } = await import(new URL("page/run.js", location));
-const run = new Run({id: "r9", name: "hour", state: "running"}, 0);
-const edges = Array.from({length: 100}, (_, at) => `e${at}`);
-run.take({run: "r9", full: true, now_s: 0, edges, slices_from: 0});
-for (let t = 1; t <= 3600; t += 1) {
-  const update = {run: "r9", full: false, now_s: t, slices: [], metrics: [], staleness: [],
-    marks: [], log: [], slots: [], learned: {alpha: []}, refresh: []};
-  for (let edge = 0; edge < 100; edge += 1) {
-    update.slices.push([edge, 2, "receive", t - 1, t - 0.8, t, 1e5],
-      [edge, 0, "training", t - 0.8, t - 0.3, t, null], [edge, 1, "send", t - 0.3, t, t, 1e5]);
-    update.staleness.push([t, edge, edge % 7]);
-    update.marks.push(["merge", t, edge, `version ${t}`]);
-    update.learned.alpha.push([t, edge / 100, edge]);
-    update.refresh.push([t, edge, 1, "merged"]);
-    update.log.push([t, "info", `edge ${edge} did something at ${t}`]);
-    update.slots.push([t, t + 0.1, edge, "up", "update"]);
-  }
-  update.metrics.push([t, t, t, 1, 1, 0.5, t, t]);
-  run.take(update);
-}
-return {slices: run.lanes.count, from: run.lanes.completeFrom, metrics: run.metrics.count,
-  last: run.metrics.last("version"), staleness: run.staleness.count, log: run.log.items.length,
-  marks: run.marks.items.length, slots: run.slots.items.length,
-  learned: run.learned.get("alpha").count, refresh: run.refresh.count};
-"""
-
-
-def test_an_hour_of_a_hundred_edges_has_a_bound(page: Page) -> None:
-    kept = page.later(HOUR_OF_100_EDGES)
-    assert 60_000 < kept["slices"] <= 120_000  # of 1,080,000
-    assert 3000 < kept["from"] < 3600  # from here on no slice is missing
-    assert kept["last"] == 3600
-    assert kept["metrics"] == 3600
-    for name, most in {
-        "staleness": 4096,
-        "log": 1250,
-        "marks": 6250,
-        "slots": 7500,
-        "learned": 2048,
-        "refresh": 2048,
-    }.items():
-        assert 0 < kept[name] <= most, name
 
 
 def test_seeds_are_a_band_around_the_mean_of_their_latest_values(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import psutil
 import pytest
 from exactly_once import check_run
 from processes import happened, start, wait_for
@@ -27,7 +26,6 @@ strategies = [{strategy = "fedasync"}]
 """
 RUNS = Path("runs/two")
 RUN = RUNS / "fedasync"
-AGAIN = "the coordinator was started again and the run goes on"
 
 
 def begun(folder: Path, started: list[subprocess.Popen[str]], *edges: str) -> Terminals:
@@ -63,23 +61,6 @@ def kill(process: subprocess.Popen[str]) -> None:
         each.kill()
     process.communicate()
     assert gone(processes)
-
-
-def test_edges_wait_and_go_on_with_their_tasks(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    terminals = begun(folder, started)
-    edges = started[1:3]
-    kill(terminals.coordinator)
-    assert all(psutil.pid_exists(edge.pid) for edge in edges)
-    resumed = start(started, "coordinator", "--resume", str(RUNS))
-    status, _, err = end(resumed)
-    assert status == 0, err
-    for edge in edges:
-        status, _, err = end(edge)
-        assert status == 0 and AGAIN in err, err
-    found = check_run(RUN)
-    assert not found.faults and found.version == 24
 
 
 def test_both_ends_die_and_an_update_survives(

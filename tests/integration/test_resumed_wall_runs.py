@@ -10,7 +10,7 @@ import orjson
 import psutil
 import pytest
 from exactly_once import check_run
-from processes import SMALL, happened, start, wait_for
+from processes import happened, start, wait_for
 from terminals import end, family, gone
 
 pytestmark = pytest.mark.alone
@@ -63,19 +63,3 @@ def test_a_run_that_was_broken_off_goes_on(
     metrics = (directory / "metrics.csv").read_text().splitlines()
     assert [line.split(",")[0] for line in metrics[1:]] == [*map(str, range(11))]
     assert not list((directory / "journal").glob("*")), "the run has ended"
-
-
-def test_what_has_finished_stays_and_the_rest_is_run(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    seeds = SMALL.replace("seed = 3", "seeds = [1, 2]")
-    (folder / "small.toml").write_text(seeds.replace("versions = 8", "versions = 12"))
-    process = start(started, "run", "small.toml", *QUICK)
-    first, second = (folder / "runs" / "small" / "fedasync" / f"seed{seed}" for seed in (1, 2))
-    wait_for(lambda: happened(second, event="update_arrived"))
-    broken(process, "command")
-    finished = {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
-    status, out, err = end(start(started, "run", "--resume", "runs/small"))
-    assert status == 0, (out, err)
-    assert finished == {path.name: path.read_bytes() for path in first.iterdir() if path.is_file()}
-    assert check_run(second).faults == [] and len(happened(second, fact="resumed")) == 1

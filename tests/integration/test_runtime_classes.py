@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from paths import SUPPORT
 
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.file import load

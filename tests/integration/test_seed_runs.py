@@ -158,35 +158,6 @@ def test_ctrl_c_keeps_what_there_is(folder: Path, started: list[subprocess.Popen
     assert wait_for(lambda: not any(fork.is_running() for fork in forks))
 
 
-def test_a_run_that_is_killed_is_told_and_the_others_go_on(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    process = start(
-        started,
-        "seeds=[1, 2, 3]",
-        "--workers",
-        "2",
-        "stop.versions=1500",
-        "evaluation.every_versions=1000",
-        "strategies=[{strategy='fedasync'}]",
-    )
-    first = folder / "runs" / "s" / "fedasync" / "seed1"
-    wait_for(lambda: happened(first, event="update_arrived"))
-    min(psutil.Process(process.pid).children(), key=lambda fork: fork.pid).kill()
-    status, out, err = end(process)
-    assert (
-        status == 1
-        and "edgefl: fedasync seed 1 died (exit status -9); its files are in runs/s/fedasync/seed1"
-        in err
-    )
-    assert "unfinished" in out and "1 of 3" in out and "not begun" not in err
-    assert not (first / "summary.json").exists()
-    assert [summary(first.parent / seed)["versions"] for seed in ("seed2", "seed3")] == [
-        1500,
-        1500,
-    ], "the third has no other beside it"
-
-
 def test_after_a_bug_no_other_run_is_begun(
     folder: Path, started: list[subprocess.Popen[str]]
 ) -> None:
@@ -214,24 +185,6 @@ def test_after_a_bug_no_other_run_is_begun(
         and "broken seed 4" in err.rpartition("not begun")[2]
     )
     assert len(told_dirs(folder)) <= 3, "one more may have begun beside the first"
-
-
-def test_kill_9_of_the_parent_takes_the_forks_along(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    process = start(
-        started, "seeds=[1, 2]", "--workers", "2", *LONG, "strategies=[{strategy='fedasync'}]"
-    )
-    wait_for(lambda: happened(folder / "runs" / "s" / "fedasync" / "seed2", event="update_arrived"))
-    forks = psutil.Process(process.pid).children()
-    process.kill()
-    process.wait()
-    assert len(forks) == 2
-    assert wait_for(
-        lambda: all(
-            not fork.is_running() or fork.status() == psutil.STATUS_ZOMBIE for fork in forks
-        )
-    )
 
 
 def told_dirs(folder: Path) -> list[str]:
@@ -277,28 +230,6 @@ def test_edges_elsewhere_stay_for_every_seed(
         "edges_seed1.log",
         "edges_seed2.log",
     ]
-
-
-def test_ctrl_c_on_the_wall_clock_keeps_the_seeds_that_are_done(
-    folder: Path, started: list[subprocess.Popen[str]]
-) -> None:
-    process = start(
-        started,
-        "seeds=[1, 2]",
-        "stop.versions=1000000",
-        "stop.emulated_s=1",
-        "strategies=[{strategy='fedasync'}]",
-        command=("run", "s.toml"),
-    )
-    runs = folder / "runs" / "s" / "fedasync"
-    wait_for(lambda: happened(runs / "seed2", event="run_started"))
-    os.killpg(process.pid, signal.SIGINT)
-    status, out, err = end(process)
-    ended = summary(runs / "seed2")["finished"]
-    # the second one may end by itself just before the Ctrl-C takes effect
-    assert (status, ended) in ((130, "interrupted"), (130, "emulated_s"), (0, "emulated_s"))
-    assert err == "" and "2 seeds" in out
-    assert summary(runs / "seed1")["finished"] == "emulated_s"
 
 
 # ------------------------------------------------------------------ bad input

@@ -16,8 +16,8 @@ from processes import happened
 from rich.console import Console
 from transport_rig import MS
 
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import run_virtual
@@ -104,25 +104,6 @@ def test_merges_by_arithmetic(tmp_path: Path, links: dict[str, Any], after: set[
     replay_run(directory)
 
 
-def test_what_was_too_late_is_shown(tmp_path: Path) -> None:
-    summary, directory = small_run(tmp_path, **RUN | SCARCE)
-    found = summary["dissemination"]
-    dropped = [row for row in read_csv(directory / "links.csv") if row["kind"] == "dropped"]
-    # of the last one the run ends before its update
-    assert found["too_late"] == len(dropped) and found["unanswered"] == 0
-    assert sum(row["update"]["numbers"].get("too_late", 0) for row in tasks(directory).values()) > 3
-    assert dropped and all(int(row["bytes"]) > 0 for row in dropped)
-    fresh = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
-    took_s = [float(row["finished_s"]) - float(row["offered_s"]) for row in fresh]
-    assert found["waiting_total_s"] == pytest.approx(sum(took_s)), "of those that came"
-    assert found["extra_bytes_down"] >= sum(
-        int(row["bytes"]) for row in (*dropped, *fresh)
-    ) and found["requests"] > len(fresh)
-    assert f"x: {found['too_late']} fresher models came too late to be merged" in str(
-        table([SectionRow("x", summary, found)]).caption
-    )
-
-
 OWN = "../support/own_strategies.py"
 
 
@@ -179,18 +160,6 @@ def test_answers_of_a_later_moment_count(tmp_path: Path, links: dict[str, Any], 
     replay_run(directory)
 
 
-def test_edges_that_wait_for_an_answer_by_an_alarm(tmp_path: Path) -> None:
-    entry = {"strategy": f"{OWN}:WaitsLonger", "period_s": 0.7}
-    summary, directory = small_run(tmp_path, **RUN | {"strategies": [entry]})
-    found, rows = summary["dissemination"], tasks(directory)
-    nothing = [task for task in rows if task % 3 == 0]
-    assert found["merges"] == len(rows) - len(nothing) > 5 and len(nothing) > 2
-    assert found["too_late"] == 0 and found["staleness_after"]["mean"] >= 0
-    fresh = [row for row in read_csv(directory / "links.csv") if row["kind"] == "fresh"]
-    took_s = sum(float(row["finished_s"]) - float(row["offered_s"]) for row in fresh)
-    assert found["waiting_total_s"] > took_s, "also the time to the answer"
-
-
 def test_broken_conventions_are_warned_about(tmp_path: Path) -> None:
     entry = {"strategy": f"{OWN}:Talkative"}
     summary, directory = small_run(tmp_path, **RUN | {"strategies": [entry]})
@@ -231,59 +200,3 @@ def test_nothing_is_trained_that_an_answer_may_change(tmp_path: Path) -> None:
     }
     assert len(merged) > 9 and set(starts.values()) == {1}
     assert all(sum(number == task for number, _ in starts) == 2 for task in merged)
-
-
-@pytest.mark.parametrize(
-    "entry",
-    [
-        {"strategy": "fedasmu", "dispatch": "replace", "concurrency": 3, "selector": "h2"},
-        {"strategy": "fedasmu-da", "dispatch": "replace", "concurrency": 3},
-        {"strategy": "fedssmu", "clients_per_round": 3, "subtract_merge": True, "selector": "h2"},
-    ],
-    ids=lambda entry: entry["strategy"],
-)
-@pytest.mark.slow
-def test_the_schemes_merge_in_mid_training(tmp_path: Path, entry: dict[str, Any]) -> None:
-    _, directory = small_run(
-        tmp_path,
-        **RUN
-        | SLOW
-        | {
-            "training": {"epochs": 4, "batch_size": 8},
-            "strategies": [entry | {"on_request": "train_on"}],
-        },
-    )
-    found = tasks(directory).values()
-    merged = [row for row in found if row["update"]["numbers"]["merged"]]
-    assert merged and all(
-        row["update"]["numbers"]["merge_step"] > row["asked"]["step"] for row in merged
-    )
-    replay_run(directory)
-
-
-def test_a_model_that_is_sent_too_late_does_not_leave(tmp_path: Path) -> None:
-    entry = {
-        "edges": {"names": ["a"]},
-        "stop": {"versions": 3},
-        "strategies": [{"strategy": "../support/own_strategies.py:Tardy"}],
-    }
-    _, directory = small_run(tmp_path, **RUN | entry)
-    assert {row["kind"] for row in read_csv(directory / "links.csv")} == {"task", "update"}
-    assert [row["update"]["numbers"]["too_late"] for row in tasks(directory).values()] == [1, 1, 1]
-    replay_run(directory)
-
-
-def test_what_is_half_duplex_waits(tmp_path: Path) -> None:
-    medium = {
-        "medium": {"kind": "tdma", "slot_ms": 20.0, "rate_mbit_s": 0.5},
-        "stop": {"versions": 8},
-        "links": {"latency_ms": 0.0},
-    }
-    _, directory = small_run(tmp_path, **RUN | medium)
-    found = tasks(directory).values()
-    assert found and {row["asked"]["until_ns"] for row in found} == {0}
-    assert {
-        row["update"]["numbers"]["merged_at"] - row["asked"]["step"]
-        for row in found
-        if row["update"]["numbers"]["merged_at"] >= 0
-    } == {0}

@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
 SMALLEST = {
     "agreement.py": ["--quick"],
-    "chaos.py": ["--case", "an edge killed every 2 s", "--edges", "3", "--versions", "12"],
     "emulator_accuracy.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "house.py": ["--no-walks"],
@@ -31,8 +30,6 @@ SMALLEST = {
         *("--against", str(ROOT)),
     ],
     "protocol.py": ["--case", "2x0.25", "--rounds", "3"],
-    "reading.py": ["--events", "300", "--turns", "1"],
-    "startup.py": ["--turns", "1"],
     "training.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
@@ -68,9 +65,8 @@ def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words", "expected"),
     [
-        ("startup.py", ["--turns", "0"], "--turns 0: expected 1 or more"),
-        ("startup.py", ["--against", "none"], "none: expected a checkout"),
-        ("reading.py", ["--turns", "0"], "--turns: expected 1 or more"),
+        ("training.py", ["--turns", "0"], "--turns 0: expected 1 or more"),
+        ("pacing.py", ["--against", "none"], "none: expected a checkout"),
         ("agreement.py", ["--config", "none.toml"], "none.toml"),
     ],
 )
@@ -95,20 +91,6 @@ def test_a_goal_is_reached_or_not(module: Callable[[str], ModuleType]) -> None:
         *(True, False, False, False)
     ]
     assert row("verdict", "faithful").passed is None
-
-
-def test_an_early_transfer_is_as_wrong_as_a_late_one(module: Callable[[str], ModuleType]) -> None:
-    rows = module("emulator_rows")
-    assert rows.Cell("G1", 2, 250_000, latency_ms=30.0).ideal_ms == 1030
-    shots = [rows.Shot(800.0 + late, 800.0) for late in (0.0, 4.0, -16.0)]
-    found = rows.error_rows("x", shots, rows.Bound("%", 0.1, 1.0))
-    assert [(row.value, row.passed) for row in found[:2]] == [(0, True), (2, False)]
-
-
-def test_slots_are_counted_without_their_guards(module: Callable[[str], ModuleType]) -> None:
-    table = module("emulator_slots").Slots(10, 1)  # 9 ms of 10 Mbit/s are 11,250 bytes
-    assert table.at([3, 5], 11_250) == (3, 39_000_000)
-    assert table.at([3, 5], 11_251) == (5, 50_000_800)
 
 
 def test_versions_are_compared_in_both_ways(module: Callable[[str], ModuleType]) -> None:

@@ -140,6 +140,7 @@ def test_an_entry_without_downloads_runs_for_a_few_emulated_seconds(
     assert EntryRunner(entry.model_copy(update={"parts": short}), work).run() == Did()
 
 
+@pytest.mark.slow
 def test_a_claim_that_does_not_hold_has_a_cause() -> None:
     book = Book(ENTRIES, RESULTS / "data")
     assert [

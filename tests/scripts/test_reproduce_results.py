@@ -187,6 +187,7 @@ def test_the_front_page_has_the_chosen_claims_alone(tmp_path: Path) -> None:
         pages.write(tmp_path, [study(claims=[CLAIM, *others], front=["B is worse"])])
 
 
+@pytest.mark.slow
 def test_the_front_page_begins_with_the_main_claims_in_one_picture(tmp_path: Path) -> None:
     entry = study(claims=[{**CLAIM, "theirs": 5.0}])
     front, _ = read(filled(tmp_path, entry, Scale.paper, GOOD, BAD), entry)
@@ -200,6 +201,7 @@ def test_the_front_page_begins_with_the_main_claims_in_one_picture(tmp_path: Pat
     assert figures.write_forest({}, tmp_path / "none") is None
 
 
+@pytest.mark.slow
 def test_rows_of_an_earlier_rule_are_named(tmp_path: Path) -> None:
     part = part_of(["a", "b"], columns=("convergence_accuracy",))
     entry = study().model_copy(update={"parts": (part,)})
@@ -213,6 +215,7 @@ def test_rows_of_an_earlier_rule_are_named(tmp_path: Path) -> None:
     assert pages.OLD_RULE in read(tmp_path, entry)[1]
 
 
+@pytest.mark.slow
 def test_a_study_that_a_look_has_ended_is_whole(tmp_path: Path) -> None:
     entry = study(looks=(3, 6))
     six = entry.parts[0].model_copy(update={"seeds": (1, 2, 3, 4, 5, 6)})

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from search.disk import ProcessDisk, SimulatedDisk
-from search.machine import BOOT_NS, NS_PER_S, Process, Simulation, TurnsInACircle, running
+from search.machine import NS_PER_S, Process, Simulation, TurnsInACircle, running
 from search.network import DOWN, UP, SimulatedDealer, SimulatedNetwork, SimulatedRouter
-from search.system import SimulatedInbox
 
 from edgefl.disk import write_all
 
-MS = 1_000_000
 LONG_NS = 100 * NS_PER_S
 FILE = Path("/run/file")
 
@@ -34,23 +31,6 @@ def played(*mains: Callable[[Process], Any], seed: int = 1) -> tuple[Simulation,
 
 
 # ------------------------------------------------------------------ threads and time
-def test_a_thread_sleeps_without_real_time_and_another_runs_meanwhile() -> None:
-    story: list[str] = []
-
-    def main(process: Process) -> None:
-        def other() -> None:
-            running(process).block(process.sim.now_ns + 36 * NS_PER_S)
-            story.append("other")
-
-        thread = process.start(other, "other")
-        story.append("main")
-        running(process).join(thread, None)
-        story.append("joined")
-
-    sim, _ = played(main)
-    assert story == ["main", "other", "joined"] and 36 < sim.now_ns / NS_PER_S < 36.01
-
-
 def test_a_killed_process_does_nothing_any_more_and_its_clean_up_is_not_seen() -> None:
     after: list[str] = []
 
@@ -66,35 +46,6 @@ def test_a_killed_process_does_nothing_any_more_and_its_clean_up_is_not_seen() -
 
     _, (process,) = played(main)
     assert after == [] and process.killed and not process.alive
-
-
-def test_a_frozen_process_goes_on_later_and_a_clock_is_its_own() -> None:
-    seen: list[int] = []
-
-    def main(process: Process) -> None:
-        process.clock_ns += 5
-        process.freeze(7 * NS_PER_S)
-        running(process).block(NS_PER_S)
-        seen.extend([process.sim.now_ns, process.monotonic_ns() - process.sim.now_ns])
-
-    played(main)
-    assert 7 * NS_PER_S <= seen[0] < 7.001 * NS_PER_S and seen[1] == BOOT_NS + 5
-
-
-def test_a_queue_wakes_its_reader() -> None:
-    got: list[Any] = []
-
-    def main(process: Process) -> None:
-        inbox = SimulatedInbox(process)
-        reader = process.start(lambda: got.extend([inbox.get(), inbox.get(timeout=60.0)]), "reader")
-        running(process).block(process.sim.now_ns + MS)
-        inbox.put("a")
-        running(process).block(process.sim.now_ns + MS)
-        inbox.put("b")
-        running(process).join(reader, None)
-
-    sim, _ = played(main)
-    assert got == ["a", "b"] and sim.now_ns < 3 * MS
 
 
 def test_a_run_that_never_waits_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,19 +83,6 @@ class Net:
     def routing(self) -> bytes:
         (routing,) = self.router.connections
         return routing
-
-
-def test_messages_of_a_connection_keep_their_order_and_have_all_their_parts() -> None:
-    net = Net()
-    for number in range(20):
-        net.dealer.send(bytes([number]))
-    net.dealer.send(b"header", memoryview(b"body"))
-    net.pass_s(1.0)
-    taken = [[part.buffer for part in frames] for _, _, frames in net.router.receive(100)]
-    assert taken == [*([bytes([number])] for number in range(20)), [b"header", b"body"]]
-    assert net.router.send(net.routing(), b"answer") and not net.router.send(b"unknown", b"")
-    net.pass_s(1.0)
-    assert [frames[0].buffer for frames in net.dealer.receive()] == [b"answer"]
 
 
 def test_a_cut_loses_the_message_at_its_byte_and_those_after_it() -> None:
@@ -219,25 +157,6 @@ def written(disk: ProcessDisk, data: bytes, sync: bool = False) -> Any:
     return file
 
 
-def test_files_hold_what_was_written_and_names_change() -> None:
-    seen: dict[str, Any] = {}
-
-    def work(disk: ProcessDisk) -> None:
-        file = written(disk, b"abcdef")
-        file.truncate(4)
-        disk.append(FILE, keep_bytes=3).write(b"X")
-        disk.replace(FILE.with_name("whole"), b"new", durable=True)
-        seen["content"], seen["names"] = disk.read(FILE), disk.names(FILE.parent)
-        disk.remove(FILE)
-        seen["there"] = disk.exists(FILE), disk.size(FILE.with_name("whole"))
-        with pytest.raises(FileNotFoundError):
-            disk.read(FILE)
-
-    on_disk(work)
-    assert seen["content"] == b"abcX" and seen["names"] == ["file", "whole"]
-    assert seen["there"] == (False, 3)
-
-
 def test_a_loss_of_power_takes_only_what_was_not_synced() -> None:
     def work(disk: ProcessDisk) -> None:
         file = written(disk, b"safe", sync=True)
@@ -266,16 +185,3 @@ def test_a_process_that_dies_in_a_write_leaves_a_part_of_it() -> None:
 
         sizes.add(len(on_disk(work, seed).files[FILE].data))
     assert len(sizes) > 10 and max(sizes) <= 1000
-
-
-def test_a_full_disk_takes_what_has_room() -> None:
-    def work(disk: ProcessDisk) -> None:
-        disk.disk.room_bytes = 10
-        file = disk.append(FILE)
-        with pytest.raises(OSError) as refused:
-            write_all(file, b"x" * 20)
-        assert refused.value.errno == errno.ENOSPC
-        disk.disk.room_bytes = None
-        assert file.write(b"y") == 1
-
-    assert bytes(on_disk(work).files[FILE].data) == b"x" * 10 + b"y"

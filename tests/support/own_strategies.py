@@ -5,7 +5,6 @@ For example ``../support/own_strategies.py:Fresher`` from tests/examples.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -74,17 +73,6 @@ class Onwards(Fresher):
     rule = GoesOn
 
 
-class Tardy(Onwards):
-    """Onwards that answers at the first time that is too late."""
-
-    def fresh_requested(self, event: FreshRequested, now: int) -> list[Decision]:
-        self.asked = event
-        return [SetAlarm("answer", event.until_ns)]
-
-    def rang(self, name: str, now: int) -> list[Decision]:
-        return [SendFresh(self.asked.edge, self.asked.task, self.weights)]
-
-
 class Later(Onwards):
     """Onwards that answers when the next model is published. Its rule reports no "merged"."""
 
@@ -107,27 +95,6 @@ class Later(Onwards):
     def answers(self) -> list[Decision]:
         asking, self.asking = self.asking, {}
         return [SendFresh(each.edge, each.task, self.weights) for each in asking.values()]
-
-
-class WaitsLonger(Later):
-    """Its edges wait; it answers every ``period_s``, and one in three with "nothing newer"."""
-
-    rule = Halfway
-
-    def started(self, now: int) -> list[Decision]:
-        return [*super().started(now), *self.rang("answer", now)]
-
-    def rang(self, name: str, now: int) -> list[Decision]:
-        return [*self.answers(), SetAlarm("answer", now + to_ns(self.options.period_s))]
-
-    def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
-        return FedAsync.arrived(self, update, now)
-
-    def answers(self) -> list[Decision]:
-        return [
-            SendFresh(each.edge, each.task, self.weights if each.task % 3 else None)
-            for each in (answer for answer in super().answers() if isinstance(answer, SendFresh))
-        ]
 
 
 class SaysMerged(GoesOn):
@@ -329,21 +296,6 @@ class Control(FedAvg):
     """FedAvg that expects a control variate as long as the model: wrong if it has buffers."""
 
     rule = SendsControl
-
-
-class Hangs(LocalRule):
-    def begin(self, run: Any) -> None:
-        self.task = run.task.number
-
-    def adjust(self, run: Any, gradient: Any) -> None:
-        if self.task == 2:
-            time.sleep(4.0)
-
-
-class Hanging(FedAvg):
-    """FedAvg whose third task hangs in training."""
-
-    rule = Hangs
 
 
 class Broken(FedAvg):

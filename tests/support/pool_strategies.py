@@ -63,10 +63,6 @@ class Fails(LocalRule):
             raise ArithmeticError("no gradient like this")
 
 
-class Failing(FedAsync):
-    rule = Fails
-
-
 class Refuses(LocalRule):
     def begin(self, run: Any) -> None:
         raise UserError("this model has no layers to speak of")

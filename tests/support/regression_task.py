@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.dataset import Dataset, Task
 
 
 def loss(outputs: Any, targets: Any) -> Any:

@@ -2,8 +2,8 @@
 
 Start here: ``plan`` builds the strategy and the deadlines of tasks.
 
-- ``plan``: what needs no torch; ``devices``: how fast the edges train; ``network``: their links,
-  and what interrupts them
+- ``plan``: what needs no torch; ``network``: the links of the edges, how fast their devices train,
+  and what interrupts both
 - ``learning``: data, model, trainers and evaluation of one process
 - ``rundir``: the directory of one run; ``resumption``: the folder of an experiment, and how its
   runs go on

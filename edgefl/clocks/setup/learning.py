@@ -16,26 +16,25 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import numpy as np
 
 from edgefl.catalog import called, find, load_dotted, own_code
-from edgefl.clocks.setup.devices import (
+from edgefl.clocks.setup.network import (
     DeviceMaker,
     devices,
     in_tokens,
+    interruptions,
     task_jitters,
     training_plan,
 )
-from edgefl.clocks.setup.network import interruptions
 from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.names import kind_of
 from edgefl.data import edge_data as material
 from edgefl.data import encoding
-from edgefl.data.dataset import Dataset, NormalisedRows, check_finite
-from edgefl.data.offline_transformers import TOKENIZER_FILES
+from edgefl.data.dataset import Dataset, NormalisedRows, Task, check_finite
+from edgefl.data.edge_data import unlabelled
+from edgefl.data.encoding import TOKENIZER_FILES
 from edgefl.data.paths import data_dir
-from edgefl.data.task import Task
-from edgefl.data.unlabelled import unlabelled
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge, TrainerLike
 from edgefl.edges.training import (
@@ -189,7 +188,7 @@ def named_task(
     network = None if plain is None else plain(values, had.dataset.shape, had.dataset.classes)
     if had.dataset.tokens != "next":
         return Task(had.dataset, model, network=network), had
-    from edgefl.models.token_loss import counted_tokens, next_token_loss, right_tokens
+    from edgefl.models.evaluate import counted_tokens, next_token_loss, right_tokens
 
     return Task(had.dataset, model, next_token_loss, right_tokens, counted_tokens), had
 
@@ -536,12 +535,13 @@ class Learning:
         if job.of_edges:
             return self._edge_scores(job.weights)
         section, task = self.experiment.evaluation, self.task
-        counted = scores.LabelCounts(task.metric, task.dataset.classes)
-        counts = section.by_label or "f1" in section.further
         step = None if self.compiled is None else self.compiled.step
         if step is not None and not section.by_label and not section.further:
             return self._compiled_scores(step, job)
         from edgefl.models.evaluate import evaluate
+
+        counted = scores.LabelCounts(task.metric, task.dataset.classes)
+        counts = section.by_label or "f1" in section.further
 
         def evaluated(samples: tuple[Any, Any], of: Any) -> tuple[float, float]:
             how = {"metric": of, "terms": task.terms, "step": step}
@@ -619,7 +619,7 @@ class Learning:
 
     def _exact_match(self, weights: np.ndarray) -> float:
         section = self.experiment.evaluation
-        from edgefl.models.greedy import exact_match
+        from edgefl.models.evaluate import exact_match
 
         tokenizer = self.tokenizer()
         assert tokenizer is not None, "checked before the run"

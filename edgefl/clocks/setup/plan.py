@@ -14,21 +14,22 @@ from typing import Any
 import numpy as np
 
 from edgefl.catalog import own_code
-from edgefl.clocks.setup.devices import (
+from edgefl.clocks.setup.network import (
+    BIT_PER_MBIT,
+    Builder,
     DeviceMaker,
     devices,
     in_tokens,
+    longest_delay_ns,
     longest_text,
     task_jitters,
     training_plan,
 )
-from edgefl.clocks.setup.network import BIT_PER_MBIT, Builder, longest_delay_ns
 from edgefl.compression.compressor import Compressor
 from edgefl.compression.compressor import find as find_compressor
 from edgefl.compression.packing import Packing
-from edgefl.config.experiment import Experiment, Named, StrategyEntry
+from edgefl.config.experiment import Experiment, Named, StrategyEntry, parts
 from edgefl.config.faults import slowed
-from edgefl.config.groups import parts
 from edgefl.edges.training import (
     Course,
     batches,

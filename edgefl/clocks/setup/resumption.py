@@ -33,11 +33,9 @@ from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.network import with_patterns
 from edgefl.clocks.setup.rundir import clear, finished, holds_results, unfinished, writable
-from edgefl.config.experiment import Experiment, Stop
+from edgefl.config.experiment import Experiment, Stop, availability_file, traces
 from edgefl.config.file import FACTS, dump, load, with_stop
-from edgefl.config.groups import availability_file, traces
-from edgefl.config.names import own_names, server_code
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.names import kind_of, own_names, server_code
 from edgefl.config.toml import parsed
 from edgefl.disk import OwnDisk, free_name
 from edgefl.errors import UserError, listed, undamaged

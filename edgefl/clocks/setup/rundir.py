@@ -27,12 +27,10 @@ from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup.network import absent_times, latencies
 from edgefl.clocks.setup.plan import packing, strategy, task_limits
 from edgefl.compression.packing import Packing
-from edgefl.config.experiment import Evaluation, Experiment
+from edgefl.config.experiment import Evaluation, Experiment, availability_file, traces
+from edgefl.config.experiment import parts as groups
 from edgefl.config.file import FACTS, dump, load
-from edgefl.config.groups import availability_file, traces
-from edgefl.config.groups import parts as groups
-from edgefl.config.names import own_names, server_code
-from edgefl.config.task_kinds import kind_of
+from edgefl.config.names import kind_of, own_names, server_code
 from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk

@@ -52,8 +52,8 @@ from edgefl.clocks.processes import (
     keep_freed_memory,
     room_for_edges,
 )
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import Learning, learning
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.trial import try_out
 from edgefl.clocks.wall.coordinator.workers import serve_evaluations, serve_jobs
 from edgefl.clocks.wall.edge.host import EdgeHost, EdgeProcess, Outcome

@@ -27,7 +27,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from edgefl.clocks.network_addresses import is_loopback
-from edgefl.config.errors import EDGE_ID, PATTERNS
+from edgefl.config.section import EDGE_ID, PATTERNS
 from edgefl.errors import UserError, as_user_error, nearest, written
 from emulator.plain_text import read_text
 

@@ -38,8 +38,7 @@ from edgefl.clocks.process_messages import (
     frozen_digest,
 )
 from edgefl.clocks.processes import END_PATIENCE_S, RunProcesses, end_in
-from edgefl.clocks.setup.devices import emulated_devices
-from edgefl.clocks.setup.network import with_patterns
+from edgefl.clocks.setup.network import emulated_devices, with_patterns
 from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, run_stage
 from edgefl.clocks.setup.rundir import remove_run
 from edgefl.clocks.wall.speed_check import auto_speed, too_fast

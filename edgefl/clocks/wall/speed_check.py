@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.clocks.process_messages import FleetReady
-from edgefl.clocks.setup.devices import devices, in_tokens, longest_text
+from edgefl.clocks.setup.network import devices, in_tokens, longest_text
 from edgefl.clocks.setup.plan import options
 from edgefl.config.experiment import MOST_AUTO_SPEED, Experiment
 from edgefl.errors import UserError

@@ -127,6 +127,8 @@ class System:
     """
 
     disk: Disk = OwnDisk()
+    # whether its kernel may pace connections, see kernel_pacing.py
+    paces = False
 
     # ------------------------------------------------------------------ time
     # not wrapped: a busy coordinator reads it 50 times for each update
@@ -206,6 +208,7 @@ class OwnSystem(System):
     ``monotonic_ns`` stands still in sleep on Linux and macOS, and goes on in Windows.
     """
 
+    paces = sys.platform.startswith("linux")
     # not wrapped: a busy edge reads it 10 times for each update
     monotonic_s = staticmethod(time.monotonic)
 

@@ -7,6 +7,7 @@ import os
 import select
 import selectors
 import socket as sockets
+import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -17,6 +18,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from edgefl.clocks.network_addresses import needs_ipv6, split_tcp, tcp
 from edgefl.clocks.wall.connections import NO_CONNECTION, Connection
+from edgefl.clocks.wall.kernel_pacing import CURVE_BYTES, PacedConnection
 from edgefl.clocks.wall.keys import (
     EdgeKeys,
     ServerKeys,
@@ -38,7 +40,6 @@ KEEPALIVE_TRIES = 6
 # header's byte.
 MOST_HEADER_BYTES, HEADER_WEIGHT = 1 << 18, 64
 MOST_FRAME_BYTES = max(MAX_HEADER_BYTES, MAX_PIECE_BYTES)
-CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
 MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 # for smaller bodies, sharing the memory costs more than a copy: a thread of pyzmq hears when it is
 # free again
@@ -46,6 +47,8 @@ SHARED_BYTES, ZERO_COPY_BYTES = 1 << 12, 1 << 19
 # plain ints: pyzmq's flags are slow to combine
 NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
+LOOK_S = 0.01
+BACKLOG = 100  # libzmq's own
 KEYS_REQUIRED = "it requires keys (--keys DIR)"
 TURNED_AWAY: dict[int, str] = {
     zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL: KEYS_REQUIRED,
@@ -134,6 +137,7 @@ class Router(Wire):
         self.connections: dict[bytes, Connection] = {}  # by routing id
         self.by_fd: dict[int, Connection] = {}  # the latest with that descriptor
         self.full: dict[bytes, None] = {}  # peers that do not read (an ordered set)
+        self.paced: dict[bytes, PacedConnection] = {}  # those that the kernel may pace
         # the latest body that was copied, and its copy: one model often goes to many edges
         self._copied: tuple[Callable[[], Any], zmq.Frame | None] = (lambda: None, None)
         self.socket.router_mandatory = True
@@ -141,15 +145,18 @@ class Router(Wire):
         if keys is not None:
             secure_server(self.socket, keys)
 
-    def bind(self, host: str, port: int) -> int:
+    def bind(self, host: str, port: int, segment: int | None = None) -> int:
         """Listen on ``port`` (0: any free port) and return it.
 
+        ``segment``: the longest segments (bytes) of its connections, in both directions.
         UserError if the port is in use or the host is not an address of this machine.
         """
         self.socket.ipv6 = needs_ipv6(host)
         try:
+            if segment is not None:
+                self.socket.setsockopt(zmq.USE_FD, _listening(host, port, segment))
             self.socket.bind(tcp(host, port or "*"))
-        except zmq.ZMQError as error:
+        except OSError as error:  # also that of libzmq
             raise UserError(
                 f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}"
             ) from error
@@ -161,6 +168,8 @@ class Router(Wire):
 
         Either no peer has that routing id, or the peer's queue is full: then it is in ``full``.
         """
+        if self.paced and routing in self.paced:
+            self.paced[routing].add(header, body)
         try:
             self._send_frame(routing, NOW_MORE)
             if type(body) is memoryview and SHARED_BYTES <= len(body) < ZERO_COPY_BYTES:
@@ -206,6 +215,29 @@ class Router(Wire):
             connection.messages += 1
             yield routing, edge_of(parts[-1]) if self.keyed else None, parts[1:]
 
+    def close(self, linger_ms: int = 0) -> None:
+        """Close the socket, once all has left, but at the latest after ``linger_ms``.
+
+        The kernel drops what it has not sent if the peer sends something meanwhile.
+        """
+        until_s = time.monotonic() + linger_ms / 1000
+        for paced in self.paced.values():
+            paced.limit(None)
+            while paced.unsent() and time.monotonic() < until_s:
+                time.sleep(LOOK_S)
+        super().close(linger_ms)
+
+    def pace(self, routing: bytes) -> int:
+        """Prepare the connection of this peer for pacing by the kernel, see ``paced``.
+
+        Returns the length of its segments (bytes); 0: the kernel cannot.
+        """
+        connection = self.connections.get(routing, NO_CONNECTION)
+        paced = PacedConnection(connection.fd, connection.inode, self.keyed)
+        if paced.segment:
+            self.paced[routing] = paced
+        return paced.segment
+
     def take_full(self) -> list[bytes]:
         """Return, and forget, the peers whose queue was full since the last call."""
         if not self.full:
@@ -238,8 +270,23 @@ class Router(Wire):
         """Forget all connections except those of these peers."""
         for routing in self.connections.keys() - routings:
             connection = self.connections.pop(routing)
+            self.paced.pop(routing, None)
             if self.by_fd.get(connection.fd) is connection:
                 del self.by_fd[connection.fd]
+
+
+def _listening(host: str, port: int, segment: int) -> int:
+    """A descriptor that listens, as libzmq would make it, whose connections have such segments."""
+    family = sockets.AF_INET6 if needs_ipv6(host) else sockets.AF_INET
+    with sockets.socket(family, sockets.SOCK_STREAM) as socket:
+        socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        if family == sockets.AF_INET6:  # all of IPv4, too, as "::" promises
+            socket.setsockopt(sockets.IPPROTO_IPV6, sockets.IPV6_V6ONLY, 0)
+        socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_MAXSEG, segment)
+        socket.bind((host, port))
+        socket.listen(BACKLOG)
+        socket.setblocking(False)
+        return socket.detach()
 
 
 def _connection(routing: bytes, frame: zmq.Frame) -> Connection:
@@ -263,6 +310,8 @@ class Dealer(Wire):
         self.hung_up = 0
         self._refusal: str | None = None
         self._accepted = self._cut_off = False
+        self._header: zmq.Frame | None = None  # the latest that was received
+        self._paced: PacedConnection | None = None
         self._monitor: zmq.Socket | None = self.socket.get_monitor_socket(
             sum(TURNED_AWAY) + sum(ENDS)
         )
@@ -323,16 +372,27 @@ class Dealer(Wire):
 
         It does so after an error in the protocol, such as a key that is not known any more.
         """
+        if self._paced is not None:
+            self._paced.add(header, body)
         try:
             self._send(header, body)
         except zmq.Again:
             return False
         return True
 
+    def pace(self) -> PacedConnection | None:
+        """Prepare the connection for pacing by the kernel; None: the kernel cannot."""
+        if self._header is not None:
+            connection = _connection(b"", self._header)
+            paced = PacedConnection(connection.fd, connection.inode, self._keyed)
+            self._paced = paced if paced.segment else None
+        return self._paced
+
     def receive(self) -> Iterator[list[zmq.Frame]]:
         """Yield all waiting messages."""
         while self.readable:  # an exception for it costs more than this look
             if (parts := self._parts()) is not None:
+                self._header = parts[0]
                 yield parts
 
 

@@ -121,10 +121,10 @@ def _add_run(
 ) -> None:
     coordinator = _Process(f"{prefix}coordinator", trace.number(), 0)
     trace.take(coordinator.named())
-    told, gaps = list(metrics), found.gap_columns()
+    told, gaps = list(metrics), found.gap_rows()
     points: dict[str, Sequence[tuple[float, float]]] = {
         "model version": found.versions,
-        "update staleness": list(zip(gaps.t_s.tolist(), gaps.versions.tolist())),
+        "update staleness": list(zip(gaps["t_s"].tolist(), gaps["versions"].tolist())),
         **{
             f"test {score.title}": evaluations(told, score.name)
             for score in SCORES.values()

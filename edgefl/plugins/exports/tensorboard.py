@@ -65,8 +65,8 @@ def _write_run(writer: Any, run: Path) -> None:
             at_s = began_s + version.at_s
             for part, value in over_edges(version.scores.values(), score).items():
                 writer.add_scalar(f"{score.name} on edges/{part}", value, version.number, at_s)
-    gaps = of_run(run).gap_columns()
-    for step, (t_s, versions) in enumerate(zip(gaps.t_s.tolist(), gaps.versions.tolist()), 1):
+    gaps = of_run(run).gap_rows()
+    for step, (t_s, versions) in enumerate(zip(gaps["t_s"].tolist(), gaps["versions"].tolist()), 1):
         writer.add_scalar("staleness", versions, step, began_s + t_s)
     if (run / CONFIG).is_file():
         text = (run / CONFIG).read_text(encoding="utf-8")

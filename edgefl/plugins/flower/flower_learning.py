@@ -15,16 +15,15 @@ from torch import nn
 
 from edgefl.clocks.setup.learning import EdgeShares, Learning
 from edgefl.config.experiment import Experiment, FlowerSection
-from edgefl.data.dataset import Dataset
-from edgefl.data.task import Task
+from edgefl.data.dataset import Dataset, Task
 from edgefl.edges.training import LocalRun, NullTrainer, Trainer, TrainingPlan, training_failure
 from edgefl.errors import UserError
 from edgefl.jobs import Evaluate, Scores
 from edgefl.models.workspace import wrap
-from edgefl.plugins.flower.app_folder import app_folder
 from edgefl.plugins.flower.flower_app import (
     AppTasks,
     FlowerApp,
+    app_folder,
     first_round,
     packed,
     score,

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgefl.config.errors import Loc, Source
-from edgefl.config.experiment import Experiment
-from edgefl.config.groups import parts
+from edgefl.config.experiment import Experiment, parts
+from edgefl.config.section import Loc, Source
 from edgefl.errors import UserError
-from edgefl.plugins.flower.app_folder import app_folder
+from edgefl.plugins.flower.flower_app import app_folder
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.events_and_decisions import Urge
 from edgefl.strategies.base.strategy import LocalRule, Strategy

@@ -95,7 +95,7 @@ def _text(cell: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """One run. ``name``: of its scheme, ``title``: with the seed if there are several.
+    """One run. ``name``: of its strategy, ``title``: with the seed if there are several.
 
     ``summary`` is {} if the run has not ended in order, ``config`` is {} if it is damaged.
     """
@@ -119,15 +119,15 @@ def of_comparison(found: Comparison, paths: Sequence[Path]) -> list[ReportedRun]
     runs = open_runs(paths)
     return [
         ReportedRun(
-            name=scheme.name,
-            title=f"{scheme.name} seed {row.seed}" if len(scheme.rows) > 1 else scheme.name,
+            name=strategy.name,
+            title=f"{strategy.name} seed {row.seed}" if len(strategy.rows) > 1 else strategy.name,
             directory=files.path,
             row=row,
             summary=files.summary,
             config=files.config,
         )
-        for scheme in found.schemes
-        for files, row in zip(runs[scheme.name], scheme.rows)
+        for strategy in found.strategies
+        for files, row in zip(runs[strategy.name], strategy.rows)
     ]
 
 
@@ -216,18 +216,18 @@ def results(found: Comparison, files: Runs) -> HtmlTable:
 
 def _over_bytes(found: Comparison, files: Runs) -> Comparison:
     """Return the comparison with the bytes to the target in place of the seconds."""
-    axis, score, schemes = AXES["bytes"], found.score, []
-    for scheme in found.schemes:
-        over = [evaluations(run.metrics, score.name, axis) for run in files[scheme.name]]
+    axis, score, strategies = AXES["bytes"], found.score, []
+    for strategy in found.strategies:
+        over = [evaluations(run.metrics, score.name, axis) for run in files[strategy.name]]
         reached = tuple(Reached(to_target(of, found.target, score), None) for of in over)
         mean = SeedEstimate.of([each.x for each in reached], found.question.method)
-        schemes.append(replace(scheme, reached=reached, to_target=mean))
-    return replace(found, axis=axis, schemes=tuple(schemes))
+        strategies.append(replace(strategy, reached=reached, to_target=mean))
+    return replace(found, axis=axis, strategies=tuple(strategies))
 
 
 def glance(found: Comparison) -> list[tuple[str, str]]:
     """Return the most important facts: (what, value)."""
-    runs, strategies = len(found.rows), len(found.schemes)
+    runs, strategies = len(found.rows), len(found.strategies)
     of = f" of {strategies} {'strategy' if strategies == 1 else 'strategies'}"
     facts = [("runs", f"{runs}{of * (runs != strategies)}")]
     marks = [row.mark for row in found.rows]
@@ -235,13 +235,13 @@ def glance(found: Comparison) -> list[tuple[str, str]]:
     on_wall = [row.mark for row in found.rows if row.clock != VIRTUAL]
     if on_wall:
         facts.append(("faithful runs", f"{on_wall.count(FAITHFUL)} of {len(on_wall)}"))
-    times = _means({each.name: each.to_target for each in found.schemes})
+    times = _means({each.name: each.to_target for each in found.strategies})
     if times and found.target is not None:
         first = min(times, key=times.__getitem__)
         told = f"{first}, after {times[first]:.4g} emulated s"
         what = f"first to {found.score.title} {found.target:g}"
         facts.append((what, told + _doubt(found, first, "speed_up")))
-    ends = _means({each.name: each.accuracy for each in found.schemes})
+    ends = _means({each.name: each.accuracy for each in found.strategies})
     if ends:
         falls, title = found.score.falls, found.score.title
         best = (min if falls else max)(ends, key=ends.__getitem__)
@@ -251,15 +251,17 @@ def glance(found: Comparison) -> list[tuple[str, str]]:
 
 
 def _doubt(found: Comparison, best: str, effect: Literal["gain", "speed_up"]) -> str:
-    """Return from which schemes the best one cannot be told; "" if it can be told from all.
+    """Return from which strategies the best one cannot be told; "" if it can be told from all.
 
     It can be told from another one if the paired test over seeds, adjusted for the number of
-    schemes, has p below 1 - CONFIDENCE.
+    strategies, has p below 1 - CONFIDENCE.
     """
-    if len(found.schemes) == 1:
+    if len(found.strategies) == 1:
         return ""
-    itself = next(each for each in found.schemes if each.name == best)
-    others = [each for each in against(found.schemes, itself, found.question) if each.name != best]
+    itself = next(each for each in found.strategies if each.name == best)
+    others = [
+        each for each in against(found.strategies, itself, found.question) if each.name != best
+    ]
     tested = {each.name: getattr(each, effect).adjusted for each in others}
     if all(p is None for p in tested.values()):
         return "; too few seeds to tell it from the others"
@@ -272,7 +274,7 @@ def _doubt(found: Comparison, best: str, effect: Literal["gain", "speed_up"]) ->
 
 
 def _means(estimates: Mapping[str, SeedEstimate]) -> dict[str, float]:
-    """Return the means of the schemes all of whose runs have the number."""
+    """Return the means of the strategies all of whose runs have the number."""
     means = {name: each.spread.mean for name, each in estimates.items()}
     return {name: mean for name, mean in means.items() if mean is not None}
 
@@ -300,7 +302,7 @@ def words(value: Any) -> str:
 
 
 def strategies(runs: Sequence[ReportedRun]) -> HtmlTable:
-    """Return a table with the options of each scheme, as its config has them."""
+    """Return a table with the options of each strategy, as its config has them."""
     rows = []
     for name, run in {run.name: run for run in reversed(runs)}.items():
         entries = {entry_name(entry): entry for entry in run.config.get("strategies", ())}
@@ -454,15 +456,15 @@ def machines(runs: Sequence[ReportedRun]) -> HtmlTable | None:
 
 
 def differing(found: Comparison) -> HtmlTable | None:
-    """Return in what the configs of the schemes differ, apart from the strategy; None if in
+    """Return in what the configs of the strategies differ, apart from the strategy; None if in
     nothing.
     """
     rows = []
-    for scheme in found.schemes:
-        for each in scheme.differs:
+    for strategy in found.strategies:
+        for each in strategy.differs:
             values = (words(each.value), words(each.instead))
             told = (UNREADABLE, None) if each.key == NO_CONFIG else values
-            rows.append((scheme.name, each.key, *told, ", ".join(each.runs) or "all"))
+            rows.append((strategy.name, each.key, *told, ", ".join(each.runs) or "all"))
     headings = ("strategy", "key", "value", "of the others", "runs")
     return of_rows(headings, rows) if rows and len(found.rows) > 1 else None
 

@@ -2,9 +2,8 @@
 
 ::
 
-    python -m edgefl.plugins.launch.agent FOLDER             a new run; FOLDER must not exist
-    python -m edgefl.plugins.launch.agent FOLDER --attach    speak with the agent of FOLDER
-    python -m edgefl.plugins.launch.agent FOLDER --separate  each edge is a new Python, no fork
+    python -m edgefl.plugins.launch.agent FOLDER            a new run; FOLDER must not exist
+    python -m edgefl.plugins.launch.agent FOLDER --attach   speak with the agent of FOLDER
 
 `edgefl launch` starts it and speaks with it on its standard input and output. All files of the run
 are in FOLDER, which the agent removes at its end. If the connection is lost, its edges go on.
@@ -32,7 +31,6 @@ from typing import Any
 from msgspec.structs import replace
 
 import edgefl
-from edgefl.clocks.ipc import encode
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.processes import close_all_but, fork, group_name
 from edgefl.errors import UserError, printable, written
@@ -55,7 +53,7 @@ from edgefl.plugins.launch.agent_messages import (
     from_line,
     to_line,
 )
-from edgefl.plugins.launch.connections.connection import LineSplitter
+from edgefl.plugins.launch.connections import LineSplitter
 from edgefl.plugins.launch.supervisor import (
     COORDINATOR_GRACE_S,
     Action,
@@ -70,7 +68,6 @@ POLL_S = 0.2
 LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
 READ_BYTES = 1 << 16
 MOST_WAITING = 1 << 20  # bytes of messages; then lines of text are dropped
-FORKS = sys.platform.startswith("linux")  # elsewhere a fork of a process with torch may hang
 SIGNALS = {"end": "SIGTERM", "kill": "SIGKILL", "freeze": "SIGSTOP", "thaw": "SIGCONT"}
 
 
@@ -126,8 +123,7 @@ class EdgeChild:
 class Agent:
     """Serves one launcher at a time, over two descriptors, until all is over."""
 
-    def __init__(self, forks: bool) -> None:
-        self.forks = forks
+    def __init__(self) -> None:
         self.supervisor = Supervisor(heard_s=time.monotonic())
         self.children: dict[str, EdgeChild] = {}
         self.order: PrepareEdges  # once it has come
@@ -173,7 +169,7 @@ class Agent:
             os.set_blocking(fd, False)
         self.selector.register(source, EVENT_READ, self._listen)
         running = self.supervisor.running
-        ready = AgentReady(os.getpid(), edgefl.__version__, self.forks, running)
+        ready = AgentReady(os.getpid(), edgefl.__version__, running)
         self.outbox.greet(to_line(ready))
 
     def _attach(self) -> None:
@@ -228,15 +224,14 @@ class Agent:
     def _prepare(self, order: PrepareEdges) -> None:
         from edgefl.plugins.launch.edge_process import grouped, load_all
 
-        self.order, began_s, problem = order, time.monotonic(), ""
+        self.order, problem = order, ""
         try:
             self.groups = grouped(order)
-            self.learned = load_all(order) if self.forks else None
+            self.learned = load_all(order)
         except UserError as error:
             problem = str(error)
-        now_s = time.monotonic()
-        self.supervisor.heard(now_s)  # it did not listen meanwhile
-        self.outbox.add(to_line(EdgesPrepared(problem, round(now_s - began_s, 3))))
+        self.supervisor.heard(time.monotonic())  # it did not listen meanwhile
+        self.outbox.add(to_line(EdgesPrepared(problem)))
 
     def _flush(self) -> None:
         while self.sink >= 0 and self.outbox:
@@ -298,15 +293,11 @@ class Agent:
             os.dup2(fd, name)
         close_all_but()
         if edges == (COORDINATOR,):  # it starts processes of its own
-            module = ["edgefl.cli", "coordinator", *self.words]
-        else:
-            order = replace(self.order, edges=edges)
-            if self.forks:
-                from edgefl.plugins.launch.edge_process import run_edges
+            words = [sys.executable, "-m", "edgefl.cli", "coordinator", *self.words]
+            os.execv(sys.executable, words)
+        from edgefl.plugins.launch.edge_process import run_edges
 
-                return run_edges(self.address, order, self.learned)
-            module = ["edgefl.plugins.launch.edge_process", self.address, encode(order).decode()]
-        os.execv(sys.executable, [sys.executable, "-m", *module])
+        return run_edges(self.address, replace(self.order, edges=edges), self.learned)
 
     def _read(self, child: EdgeChild) -> bool:
         """Pass on what a child has printed; False if nothing waits."""
@@ -420,8 +411,10 @@ def attach(folder: Path) -> int:
                         data = data[os.write(1, data) :]
 
 
-def serve(folder: Path, forks: bool) -> int:
+def serve(folder: Path) -> int:
     """Be the agent of a new run in ``folder``."""
+    if not sys.platform.startswith("linux"):  # elsewhere a fork with torch may hang
+        raise UserError(f"this system is {sys.platform}: expected Linux")
     with suppress(OSError):  # a session leader already
         os.setsid()  # Ctrl-C in the launcher's terminal is not for this process
     for number in (signal.SIGINT, signal.SIGHUP):
@@ -432,9 +425,9 @@ def serve(folder: Path, forks: bool) -> int:
             stack.enter_context(claimed(folder))
             os.chdir(folder)
         try:
-            if forks:
-                import edgefl.plugins.launch.edge_process  # noqa: F401  # loads torch once, for all edges
-            agent = Agent(forks)
+            import edgefl.plugins.launch.edge_process  # noqa: F401  # loads torch once, for all edges
+
+            agent = Agent()
             with written(f"{folder}:"):
                 os.mkdir(CODE)
                 os.chdir(CODE)  # there edges look for the user's files
@@ -452,12 +445,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m edgefl.plugins.launch.agent")
     parser.add_argument("folder", type=lambda text: Path(text).expanduser().absolute())
     parser.add_argument("--attach", action="store_true")
-    parser.add_argument("--separate", action="store_true")
     arguments = parser.parse_args()
     if arguments.attach:
         return attach(arguments.folder)
     try:
-        return serve(arguments.folder, FORKS and not arguments.separate)
+        return serve(arguments.folder)
     except UserError as error:
         print(error, file=sys.stderr)
         return error.status

@@ -81,22 +81,20 @@ class KillEdges(Message, frozen=True):
 
 
 class AgentReady(Message, frozen=True):
-    """The agent has loaded what edges need. ``forks``: its edges share that memory.
+    """The agent has loaded what edges need.
 
     ``running``: edges that run already, after a reconnection.
     """
 
     pid: int
     version: str
-    forks: bool
     running: tuple[str, ...]
 
 
 class EdgesPrepared(Message, frozen=True):
-    """``problem``: why the edges cannot take part; empty: they can. ``loaded_s``: seconds."""
+    """``problem``: why the edges cannot take part; empty: they can."""
 
     problem: str
-    loaded_s: float
 
 
 class EdgeStarted(Message, frozen=True):

@@ -39,20 +39,16 @@ from edgefl.commands.run import (
     watched,
 )
 from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, availability_file, parts, traces
 from edgefl.config.faults import PROCESS_KINDS
 from edgefl.config.file import base_of, dump
-from edgefl.config.groups import availability_file, parts, traces
 from edgefl.config.names import own_names
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.plugins.launch.agent_messages import StopEdges, run_folder
-from edgefl.plugins.launch.connections.addresses import edge_addresses, listen_host
-from edgefl.plugins.launch.connections.connection import HostError
-from edgefl.plugins.launch.connections.opening import asker
+from edgefl.plugins.launch.connections import HostError, edge_addresses, listen_host
 from edgefl.plugins.launch.host_data import DataSync, own_data
-from edgefl.plugins.launch.host_session import RemoteCoordinator
-from edgefl.plugins.launch.hosts_thread import HostLogs, HostsThread
+from edgefl.plugins.launch.host_session import HostLogs, HostsThread, RemoteCoordinator
 from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
 from edgefl.plugins.launch.launch_plan import (
     FileToSend,
@@ -66,14 +62,14 @@ from edgefl.plugins.launch.launch_plan import (
     preparation,
     refuse_code,
     run_name,
-    upper_bounds,
 )
+from edgefl.plugins.launch.opening import asker
 from edgefl.record.files import EXPERIMENT
 from edgefl.record.tables import write_whole
 from edgefl.results.progress import clock
 
 if TYPE_CHECKING:
-    from edgefl.clocks.setup.learning import Learning
+    pass
 
 KEYS_SUFFIX = ".keys"  # of the folder next to the inventory
 
@@ -528,30 +524,19 @@ def _print_duration(experiment: Experiment, base: Path) -> None:
     from edgefl.clocks.setup.learning import learning
     from edgefl.commands.check import CheckedExperiment, data_lines, estimate
 
-    one, seeds = experiment.by_seed()[0], len(experiment.by_seed())
+    one, runs = experiment.by_seed()[0], len(experiment.by_seed()) * len(experiment.strategies)
     learned = learning(one, base)
-    for line in (*data_lines(learned), *_bound_lines(one, learned, seeds)):
+    for line in data_lines(learned):
         show.line(line)
+    if one.stop.emulated_s is not None:
+        wall_s = one.stop.emulated_s / one.chosen_speed
+        show.line(
+            f"duration: at most {clock(wall_s)} for each of {runs} runs, {clock(runs * wall_s)} in"
+            " all, plus the start and the last evaluations"
+        )
     if any("native" in (part.devices.kind, part.links.kind) for part in parts(one)):
         show.line("no estimate: the times of native devices and links are not known in advance")
         return
     estimates = tuple(estimate(learned, index) for index in range(len(one.strategies)))
     found = CheckedExperiment(experiment, (), (), experiment.chosen_speed, estimates)
     Console().print(found.table())
-
-
-def _bound_lines(experiment: Experiment, learned: Learning, seeds: int) -> list[str]:
-    """What the config allows at most, in words."""
-    bounds = upper_bounds(experiment, 4 * learned.layout.size)
-    runs = seeds * len(experiment.strategies)
-    lines = ["duration: no upper limit (stop.emulated_s is not given)"]
-    if bounds.wall_s is not None:
-        lines = [
-            f"duration: at most {clock(bounds.wall_s)} for each of {runs} runs,"
-            f" {clock(runs * bounds.wall_s)} in all, plus the start and the last evaluations"
-        ]
-    ways = (("up", bounds.up_bytes), ("down", bounds.down_bytes))
-    known = [f"{way} at most {size / MB:.3g} MB" for way, size in ways if size is not None]
-    if known:
-        lines.append(f"models in each run: {', '.join(known)}")
-    return lines

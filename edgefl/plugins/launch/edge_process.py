@@ -1,8 +1,4 @@
-"""The process of edges that an agent has started: a fork of the agent, or a new Python.
-
-``python -m edgefl.plugins.launch.edge_process ADDRESS ORDER`` is the new Python; ORDER is a
-PrepareEdges of its edges as JSON.
-"""
+"""The process of edges that an agent has started: a fork of the agent."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 
-from edgefl.clocks.ipc import decode
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.wall.edge.host import MOST_TEXT, EdgeHost, EdgeProcess, Outcome
@@ -31,7 +26,7 @@ from edgefl.plugins.launch.agent_messages import (
     from_line,
     to_line,
 )
-from edgefl.plugins.launch.connections.connection import LineSplitter
+from edgefl.plugins.launch.connections import LineSplitter
 from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import RunFinished, Setup
 
@@ -155,11 +150,3 @@ def _obey_the_agent(processes: Sequence[EdgeProcess]) -> None:
             if isinstance(order, InjectFault) and processes:
                 processes[-1].inject(order)
     os._exit(1)
-
-
-def main(address: str, order: str) -> int:
-    return run_edges(address, decode(order.encode()), None)
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

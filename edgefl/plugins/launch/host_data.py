@@ -28,7 +28,7 @@ from edgefl.data import edge_data, shards
 from edgefl.data.edge_data import EdgeData
 from edgefl.data.paths import data_dir
 from edgefl.errors import UserError, printable
-from edgefl.plugins.launch.connections.connection import HostConnection
+from edgefl.plugins.launch.connections import HostConnection
 from edgefl.plugins.launch.installer import missing_files
 from edgefl.plugins.launch.inventory import Host
 

@@ -13,9 +13,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +21,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -32,12 +29,12 @@ from edgefl.commands.options import AcceptKeys, ConfigOrNone, InventoryPath, Ove
 from edgefl.config.file import base_of
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import FAILED, NOT_MET
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError
-from edgefl.plugins.launch.connections.opening import Ask, asker, open_connections
+from edgefl.plugins.launch.connections import HostConnection, HostError
 from edgefl.plugins.launch.host_data import DataSync
-from edgefl.plugins.launch.installer import Installer, interpreter
+from edgefl.plugins.launch.installer import HostRow, Installer, hosts_progress, interpreter
 from edgefl.plugins.launch.inventory import Host, Inventory, load_inventory
 from edgefl.plugins.launch.launch_plan import load_placed
+from edgefl.plugins.launch.opening import Ask, asker, open_connections
 from edgefl.plugins.launch.survey import Demand, Survey, Surveyor, demand
 from edgefl.plugins.launch.wheels import OwnWheel, Target, fetched, own_wheel
 from edgefl.results.tables import plain_table
@@ -300,62 +297,3 @@ def _python_version(text: str | None) -> tuple[int, int]:
     if match is None or int(match[1]) < OLDEST_MINOR:
         raise UserError(f"--python {text}: expected 3.{OLDEST_MINOR} or newer, such as 3.13")
     return 3, int(match[1])
-
-
-BAR_WIDTH = 24
-Rows = Mapping[str, "HostRow"]
-
-
-@dataclass(slots=True)
-class HostRow:
-    """What one host does now, and a bar of the bytes that are sent to it."""
-
-    name: str
-    bars: Progress
-    task: TaskID
-    _stage: str = ""
-
-    def stage(self, text: str, detail: str = "") -> None:
-        """The host begins another step; ``detail`` is not printed in lines."""
-        self.bars.update(self.task, stage=f"{text} {detail}".rstrip())
-        if self._stage != text:
-            self._stage = text
-            self._line(text)
-
-    def sending(self, total_bytes: int) -> None:
-        """So many bytes are going to be sent to the host."""
-        self.bars.update(self.task, total=max(total_bytes, 1), completed=0)
-        self._line(f"{decimal(total_bytes)} to send")
-
-    def sent(self, size: int) -> None:
-        """So many more bytes were sent to the host."""
-        self.bars.advance(self.task, size)
-
-    def end(self, text: str) -> None:
-        """The host is done, or has failed."""
-        self.bars.update(self.task, total=1, completed=1, stage=text)
-        self.bars.stop_task(self.task)
-        self._line(text)
-
-    def _line(self, text: str) -> None:
-        if self.bars.disable:
-            self.bars.console.print(Text(f"{self.name}: {text}"), soft_wrap=True)
-
-
-@contextmanager
-def hosts_progress(hosts: Sequence[str]) -> Iterator[Rows]:
-    """Show a row for each host while the block works; without a terminal, each step is a line."""
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(BAR_WIDTH),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[stage]}", markup=False),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bars:
-        yield {
-            name: HostRow(name, bars, bars.add_task(name, total=None, stage="connecting"))
-            for name in hosts
-        }

@@ -14,18 +14,22 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
+from rich.console import Console
 from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from edgefl.errors import UserError, printable
 from edgefl.plugins.launch import host_probe
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError
+from edgefl.plugins.launch.connections import HostConnection, HostError
 from edgefl.plugins.launch.inventory import Host
 from edgefl.plugins.launch.wheels import (
     GLIBC,
@@ -79,6 +83,8 @@ class MachineFacts(Struct, frozen=True, forbid_unknown_fields=True):
 
     def old_python(self) -> str | None:
         """Return why edges cannot run with this Python; None if they can."""
+        if self.system != "Linux":
+            return f"the system is {self.system}, expected Linux"
         if self.implementation == "cpython" and self.python[:2] >= OLDEST:
             return None
         return (
@@ -89,8 +95,6 @@ class MachineFacts(Struct, frozen=True, forbid_unknown_fields=True):
 
     def no_wheels(self) -> str | None:
         """Return why there are no wheels of torch for this Python; None if there are."""
-        if self.system != "Linux":
-            return f"the system is {self.system}, expected Linux"
         if SAME_MACHINE.get(self.machine, self.machine) not in MACHINES or self.bits < 64:
             return (
                 f"there is no torch for {self.machine} with a {self.bits}-bit Python; expected 64"
@@ -199,17 +203,62 @@ print(json.dumps({path: digest(path) for path in json.load(sys.stdin)}))
 """
 
 
-class Watcher(Protocol):
-    """What an installation tells while it works."""
+BAR_WIDTH = 24
+
+
+@dataclass(slots=True)
+class HostRow:
+    """What one host does now, and a bar of the bytes that are sent to it."""
+
+    name: str
+    bars: Progress
+    task: TaskID
+    _stage: str = ""
 
     def stage(self, text: str, detail: str = "") -> None:
-        """The host begins another step, or another part of the step."""
+        """The host begins another step; ``detail`` is not printed in lines."""
+        self.bars.update(self.task, stage=f"{text} {detail}".rstrip())
+        if self._stage != text:
+            self._stage = text
+            self._line(text)
 
     def sending(self, total_bytes: int) -> None:
-        """So many bytes are going to be sent."""
+        """So many bytes are going to be sent to the host."""
+        self.bars.update(self.task, total=max(total_bytes, 1), completed=0)
+        self._line(f"{decimal(total_bytes)} to send")
 
     def sent(self, size: int) -> None:
-        """So many more bytes were sent."""
+        """So many more bytes were sent to the host."""
+        self.bars.advance(self.task, size)
+
+    def end(self, text: str) -> None:
+        """The host is done, or has failed."""
+        self.bars.update(self.task, total=1, completed=1, stage=text)
+        self.bars.stop_task(self.task)
+        self._line(text)
+
+    def _line(self, text: str) -> None:
+        if self.bars.disable:
+            self.bars.console.print(Text(f"{self.name}: {text}"), soft_wrap=True)
+
+
+@contextmanager
+def hosts_progress(hosts: Sequence[str]) -> Iterator[Mapping[str, HostRow]]:
+    """Show a row for each host while the block works; without a terminal, each step is a line."""
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(BAR_WIDTH),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[stage]}", markup=False),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bars:
+        yield {
+            name: HostRow(name, bars, bars.add_task(name, total=None, stage="connecting"))
+            for name in hosts
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +279,7 @@ class Installer:
     connection: HostConnection
     own: OwnWheel
     wheels: Path | None
-    watcher: Watcher
+    watcher: HostRow
 
     async def run(self) -> Installed:
         """Install what is missing. HostError, in one line, if that fails."""

@@ -15,8 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from edgefl.config.errors import EDGE_ID, PATTERNS, Loc, Source, check_numbers, validated
-from edgefl.config.section import Section
+from edgefl.config.section import EDGE_ID, PATTERNS, Loc, Section, Source, check_numbers, validated
 from edgefl.config.toml import BadTOML, parsed
 from edgefl.errors import UserError, as_user_error, near_file, nearest
 from emulator import profiles

@@ -22,12 +22,11 @@ from rich.filesize import decimal
 from edgefl import __version__
 from edgefl.clocks.network_addresses import any_host
 from edgefl.clocks.setup.network import shape_of
-from edgefl.config.experiment import Experiment
-from edgefl.config.groups import parts
+from edgefl.config.experiment import Experiment, parts
 from edgefl.config.names import own_names
 from edgefl.errors import printable
 from edgefl.plugins.launch import host_probe
-from edgefl.plugins.launch.connections.connection import (
+from edgefl.plugins.launch.connections import (
     BLOCK_BYTES,
     Done,
     HostConnection,

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from edgefl.clocks.setup.network import DIRECTIONS, Builder, usual_bit_s
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, parts
 from edgefl.config.file import FACTS
-from edgefl.config.groups import parts
 from edgefl.config.links import Links
 from edgefl.errors import UserError
 from edgefl.plugins.live.run_model import RunFacts, RunModel, Seen, metric_points
@@ -393,11 +392,11 @@ class Feeds:
             beside = path.parent.parent if run_files.runs_of(path) else path.parent
             if beside != beside.parent:  # not all of the file system
                 experiments |= dict.fromkeys(_folders_in(beside))
-        schemes = (scheme for folder in experiments for scheme in _folders_in(folder))
+        strategies = (strategy for folder in experiments for strategy in _folders_in(folder))
         others = (
-            str(scheme)
-            for scheme in schemes
-            if (runs := run_files.runs_of(scheme)) and not any(run in self._feeds for run in runs)
+            str(strategy)
+            for strategy in strategies
+            if (runs := run_files.runs_of(strategy)) and not any(run in self._feeds for run in runs)
         )
         return list(islice(others, MOST_RUNS))
 

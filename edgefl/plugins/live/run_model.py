@@ -29,7 +29,7 @@ from edgefl.results.differences import in_short
 from edgefl.results.families.dissemination import DEVICE, RequestsSoFar
 from edgefl.results.families.slots import OF_ROUND
 from edgefl.results.progress import EdgeStatus, Progress, usual_rows
-from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number
+from edgefl.results.read import MISSING, EventColumns, TableColumns, Texts, number, tuples
 from edgefl.results.run_files import SEED
 from edgefl.results.summary import BROKEN_OFF, INTERRUPTED, LIMITS, interruption, verdict
 from edgefl.results.timeline import LANES, Timeline
@@ -66,11 +66,11 @@ class RunFacts:
         slot_ms = number(medium.get("slot_ms")) if medium.get("kind") == "tdma" else None
         speed, evaluation = number(config.get("speed")), _table(config, "evaluation")
         score = score_of(evaluation)
-        scheme = run.parent.name if SEED.fullmatch(run.name) else run.name
+        strategy = run.parent.name if SEED.fullmatch(run.name) else run.name
         stop = _stop(_table(config, "stop"))
         return cls(
             experiment=str(config.get("name", "")),
-            strategy=str(facts.get("strategy") or scheme),
+            strategy=str(facts.get("strategy") or strategy),
             seed=int(found) if (found := number(config.get("seed"))) is not None else None,
             clock=str(facts.get("clock", "")),
             edges=_edges(_table(config, "edges")),
@@ -488,14 +488,14 @@ class RunModel:
         asked = events.rows.texts_of("event") == number("fresh_requested")
         asked |= events.rows.texts_of("fact") == number("request_too_late")
         usual = usual_rows(events, updates_too=not (self.methods.asked or asked.any()))
-        self.progress.take_many(events, usual, self._take_row)
+        self.progress.take_events(events, usual, self._take_row)
         self._into_timeline(events)
         self._age(lambda ages: ages.take_events(events))
         self._drain()
 
     def _take_row(self, row: Row) -> None:
         try:
-            self.progress.take_events((row,))
+            self.progress.take_row(row)
             self.methods.take(row, self.edges, self.facts.slot_s)
             for kind, text in self.words.lines(row):
                 self.log.add([row["t"], kind, text])
@@ -576,19 +576,18 @@ class RunModel:
     def _drain(self) -> None:
         """Take over what the timeline has found, so that it does not grow."""
         slices, instants, gaps, versions = self.timeline.drain()
-        self.slices.extend(slices._replace(edge=self._placed(slices.edge)))
-        places, kinds = self._placed(instants.edge), self.texts.all
-        latest = slice(-self.marks.most, None)
-        columns = instants.kind, instants.t_s, places, instants.version
+        for rows in (slices, instants, gaps):
+            rows["edge"] = self._placed(rows["edge"])
+        self.slices.extend(slices)
+        kinds, latest = self.texts.all, slice(-self.marks.most, None)
         marks = [
             [kinds[kind], t_s, place, _version(version)]
-            for kind, t_s, place, version in zip(*(each[latest].tolist() for each in columns))
+            for place, kind, t_s, _, version in tuples(instants[latest])
         ]
-        self.marks.extend(marks, dropped=len(places) - len(marks))
+        self.marks.extend(marks, dropped=len(instants) - len(marks))
         marks = [["publish", t_s, -1, _version(version)] for t_s, version in versions[latest]]
         self.marks.extend(marks, dropped=len(versions) - len(marks))
-        of_gaps = gaps.t_s, self._placed(gaps.edge), gaps.versions
-        self.gaps.extend([*map(list, zip(*(each.tolist() for each in of_gaps)))])
+        self.gaps.extend(map(list, tuples(gaps)))
         for edge, status in self.progress.edges.items():
             state = (status.state, status.task, status.since_s)
             if edge not in self._states or self._states[edge][0] != state:

@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from edgefl.results.read import MISSING, TableColumns, Texts, spread
-from edgefl.results.timeline import SLICE_TYPES, SliceColumns, joined
+from edgefl.results.read import MISSING, TableColumns, Texts, spread, tuples
+from edgefl.results.timeline import SLICES
 
 Item = TypeVar("Item")
 
@@ -164,30 +164,31 @@ class Slices:
     def __init__(self, texts: Texts, most: int = MOST_HELD) -> None:
         self.total = 0  # how many there were so far
         self._texts, self._most = texts, most
-        self._parts: list[Sequence[np.ndarray]] = []  # the latest ones
+        self._parts = [np.zeros(0, SLICES)]  # the latest ones
         self._complete_from_s = 0.0  # slices that ended before may have been dropped
         self._shares = Shares(texts)
 
-    def extend(self, slices: SliceColumns) -> None:
-        self.total += len(slices.edge)
+    def extend(self, slices: np.ndarray) -> None:
+        """Take more SLICES."""
+        self.total += len(slices)
         self._parts.append(slices)
         self._shares.extend(slices)
-        if sum(len(part[0]) for part in self._parts) > 2 * self._most:
+        if sum(map(len, self._parts)) > 2 * self._most:
             self._held()
 
-    def _held(self) -> SliceColumns:
+    def _held(self) -> np.ndarray:
         """The latest slices, and no more than ``most``."""
-        found = joined(self._parts, SLICE_TYPES)
-        if len(dropped := found[END][: -self._most]):
-            self._complete_from_s = max(self._complete_from_s, float(dropped.max()))
-        self._parts = [[each[-self._most :] for each in found]]
-        return SliceColumns(*self._parts[0])
+        found = np.concatenate(self._parts)
+        dropped = found["end_s"][: -self._most]
+        self._complete_from_s = max(self._complete_from_s, float(dropped.max(initial=0.0)))
+        self._parts = [found[-self._most :]]
+        return self._parts[0]
 
-    def _shown(self, slices: SliceColumns) -> list[EndedSlice]:
+    def _shown(self, slices: np.ndarray) -> list[EndedSlice]:
         texts = self._texts.all
         return [
             [edge, lane, texts[kind], begin_s, end_s, _known(task), _known(size)]
-            for edge, lane, kind, begin_s, end_s, task, size in zip(*(x.tolist() for x in slices))
+            for edge, lane, kind, begin_s, end_s, task, size in tuples(slices)
         ]
 
     def since(self, seen: int) -> list[EndedSlice] | None:
@@ -196,27 +197,22 @@ class Slices:
         if new > GAP:
             return None
         held = self._held()
-        first = max(len(held.edge) - new, 0)
-        return self._shown(SliceColumns(*(each[first:] for each in held)))
+        return self._shown(held[max(len(held) - new, 0) :])
 
     def newest(self) -> tuple[list[EndedSlice], float]:
         """Return the newest slices, and the second from which none is missing."""
         held = self._held()
-        ends = held.end_s[:-MOST_SENT]
-        newest = SliceColumns(*(each[-MOST_SENT:] for each in held))
-        return self._shown(newest), float(ends.max()) if len(ends) else self._complete_from_s
+        ends = held["end_s"][:-MOST_SENT]
+        from_s = float(ends.max()) if len(ends) else self._complete_from_s
+        return self._shown(held[-MOST_SENT:]), from_s
 
     def window(self, begin_s: float, end_s: float, most: int) -> dict[str, Any]:
         """Return the slices in a window, or if these are not held or too many, shares of time."""
         held = self._held()
-        inside = (held.begin_s <= end_s) & (held.end_s >= begin_s)
+        inside = (held["begin_s"] <= end_s) & (held["end_s"] >= begin_s)
         if begin_s >= self._complete_from_s and inside.sum() <= most:
-            found = SliceColumns(*(each[inside] for each in held))
-            return {"exact": True, "slices": self._shown(found)}
+            return {"exact": True, "slices": self._shown(held[inside])}
         return {"exact": False, **self._shares.window(begin_s, end_s)}
-
-
-END = SliceColumns._fields.index("end_s")
 
 
 def _known(value: int) -> int | None:
@@ -232,12 +228,14 @@ class Shares:
         self._rows: dict[tuple[int, ...], int] = {}  # edge, lane, kind -> row of ``_seconds``
         self._seconds = np.zeros((0, MOST_SHARES), np.float32)
 
-    def extend(self, slices: SliceColumns) -> None:
-        if not len(slices.edge):
+    def extend(self, slices: np.ndarray) -> None:
+        """Take more SLICES."""
+        if not len(slices):
             return
-        while slices.end_s.max() >= MOST_SHARES * self.bin_s:
+        begin_s, end_s = slices["begin_s"], slices["end_s"]
+        while end_s.max() >= MOST_SHARES * self.bin_s:
             self._widen()
-        edge, lane, kind = (each.astype(np.int64) for each in slices[:3])
+        edge, lane, kind = (slices[name].astype(np.int64) for name in ("edge", "lane", "kind"))
         keys = (edge << 36) + (lane << 32) + kind  # one number: much faster than three
         different, first, of_slices = np.unique(keys, return_index=True, return_inverse=True)
         rows = np.zeros(len(different), np.int64)
@@ -247,11 +245,11 @@ class Shares:
         if (more := len(self._rows) - len(self._seconds)) > 0:
             empty = np.zeros((max(more, len(self._seconds)), MOST_SHARES), np.float32)
             self._seconds = np.concatenate([self._seconds, empty])
-        first = (slices.begin_s / self.bin_s).astype(np.int64)
-        counts = (slices.end_s / self.bin_s).astype(np.int64) + 1 - first
+        first = (begin_s / self.bin_s).astype(np.int64)
+        counts = (end_s / self.bin_s).astype(np.int64) + 1 - first
         of, at = np.repeat(np.arange(len(first)), counts), spread(first, counts)
-        inside = np.minimum((at + 1) * self.bin_s, slices.end_s[of])
-        inside -= np.maximum(at * self.bin_s, slices.begin_s[of])
+        inside = np.minimum((at + 1) * self.bin_s, end_s[of])
+        inside -= np.maximum(at * self.bin_s, begin_s[of])
         np.add.at(self._seconds, (rows[of_slices[of]], at), inside)
 
     def window(self, begin_s: float, end_s: float) -> dict[str, Any]:

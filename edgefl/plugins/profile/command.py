@@ -48,7 +48,7 @@ def profile(run: NativeRun, out: RepeatOut = None, match: Matched = Match.time) 
 
     The config repeats the same experiment on one machine, on either clock.
     """
-    from edgefl.clocks.setup.devices import devices
+    from edgefl.clocks.setup.network import devices
 
     found = repeat.read(run)
     made = devices(found.experiment)

@@ -22,7 +22,7 @@ from statistics import fmean, linear_regression, median
 import numpy as np
 
 from edgefl.protocol.messages import FRESH, TASK, UPDATE
-from edgefl.results.measured import SHORT_S, WAYS, Busy, MeasuredEdge, Span, spread
+from edgefl.results.families.native import SHORT_S, WAYS, Busy, MeasuredEdge, Span, spread
 
 STEP_S = 1.0
 LEAST_STEP_S = 0.05  # in a shorter time, the stamps of the two programs make the difference

@@ -12,9 +12,8 @@ from typing import Any
 
 import tomli_w
 
-from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import Experiment, Part, parts
 from edgefl.config.file import FACTS, load
-from edgefl.config.groups import Part, parts
 from edgefl.errors import UserError, undamaged
 from edgefl.plugins.profile.edge_profile import (
     LEAST_PINGS,
@@ -29,7 +28,7 @@ from edgefl.plugins.profile.edge_profile import (
 from edgefl.record.files import EVENTS, LINKS
 from edgefl.record.tables import write_whole
 from edgefl.results import run_files
-from edgefl.results.measured import WAYS, measured
+from edgefl.results.families.native import WAYS, measured
 from edgefl.results.read import read_csv, read_events
 from emulator.compute import Device
 

@@ -14,8 +14,9 @@ from edgefl.config.file import FACTS, dump
 from edgefl.plugins.sweep.choice import GridEdge
 from edgefl.plugins.sweep.search import Method, Sweep
 from edgefl.plugins.sweep.settings import Setting, toml_text
-from edgefl.results.compare import Row, Spread, load_run, spread, worst_mark
+from edgefl.results.compare import Row, load_run, worst_mark
 from edgefl.results.run_files import is_run, replace_file, write_table
+from edgefl.results.statistics import Spread, spread
 from edgefl.results.tables import plain_table
 
 RUNS_FILE, SETTINGS_FILE = "runs.csv", "settings.csv"

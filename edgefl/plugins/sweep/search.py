@@ -6,31 +6,166 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import count
+from math import prod
 from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
 
 from edgefl.commands.running import RESULTS, config_warnings
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.file import Config
-from edgefl.errors import UserError
+from edgefl.errors import UserError, nearest, needs
 from edgefl.plugins.sweep.choice import (
+    DIGITS,
+    METRICS_BY_NAME,
     GridEdge,
+    Metric,
     Tried,
     best_of,
     edges,
     next_setting,
 )
-from edgefl.plugins.sweep.metrics import METRICS_BY_NAME, Metric
-from edgefl.plugins.sweep.metrics import metric as metric_named
-from edgefl.plugins.sweep.samplers import Listed, Sampler, sampler
+from edgefl.plugins.sweep.choice import metric as metric_named
 from edgefl.plugins.sweep.settings import (
     GridAxis,
     Setting,
+    ValueRange,
     parse,
     settings,
     short_names,
     unknown_method,
 )
 from edgefl.plugins.sweep.sweep_runs import Did, SweepFolder, SweepRun
+from edgefl.streams import Streams
+
+# ---------------------------------------------------------------------- samplers
+# Samplers: what chooses the settings of a sweep, if not every combination is run.
+#
+# A sampler depends only on its arguments, so that a sweep can be gone on with. SAMPLERS has the
+# functions that make one of (axes, trials, metric, seed).
+
+BATCH = 4  # settings that are tried before the next ones are chosen; not the number of workers,
+# on which results must not depend
+MOST_MISSES = 1000  # draws in a row that give nothing new
+
+
+class Sampler(Protocol):
+    """Chooses settings."""
+
+    def next(self, tried: Sequence[Tried]) -> list[Setting]:
+        """Return the settings to try next, given all that were tried; [] at the end.
+
+        ``tried``: every setting of earlier calls, in this order.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """All of these settings at once: a grid, or points of the user."""
+
+    settings: tuple[Setting, ...]
+
+    def next(self, tried: Sequence[Tried]) -> list[Setting]:
+        return [] if tried else list(self.settings)
+
+
+def random_sampler(axes: Sequence[GridAxis], trials: int, metric: Metric, seed: int) -> Listed:
+    """Draw ``trials`` settings at random, each at most once; all, if a grid has no more.
+
+    J. Bergstra and Y. Bengio, "Random Search for Hyper-Parameter Optimization", JMLR 13 (2012): of
+    many keys few matter, and drawn settings try more values of each than a grid of the same size.
+    """
+    rng = Streams(seed).rng("sweep")
+    if all(axis.span is None for axis in axes) and (
+        prod(len(axis.values) for axis in axes) <= trials
+    ):
+        return Listed(tuple(settings(axes)))
+    drawn: dict[Setting, None] = {}
+    misses = 0
+    while len(drawn) < trials and misses < MOST_MISSES:
+        before = len(drawn)
+        drawn[Setting(tuple((axis.key, _drawn(axis, rng)) for axis in axes))] = None
+        misses = misses + 1 if len(drawn) == before else 0
+    return Listed(tuple(drawn))
+
+
+def _drawn(axis: GridAxis, rng: np.random.Generator) -> Any:
+    if axis.span is None:
+        return axis.values[int(rng.integers(len(axis.values)))]
+    return from_share(axis.span, float(rng.random()))
+
+
+def from_share(span: ValueRange, share: float) -> Any:
+    """Return the number at ``share`` (0 to 1) of a span, with DIGITS digits."""
+    low, high = span.low, span.high
+    at = low * (high / low) ** share if span.log else low + (high - low) * share
+    if span.whole:
+        return min(max(round(at), int(low)), int(high))
+    return float(f"{min(max(at, low), high):.{DIGITS}g}")
+
+
+@dataclass(frozen=True, slots=True)
+class TpeSampler:
+    """Optuna's TPE chooses settings from the scores of those before (extra ``optuna``).
+
+    J. Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011. The first ten
+    settings are random. It asks a new study for every batch, after telling it all scores: nothing
+    needs to be saved.
+    """
+
+    axes: Sequence[GridAxis]
+    trials: int
+    metric: Metric
+    seed: int
+
+    def next(self, tried: Sequence[Tried]) -> list[Setting]:
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = optuna.create_study(
+            direction="maximize" if self.metric.better is max else "minimize",
+            sampler=optuna.samplers.TPESampler(seed=self.seed, constant_liar=True),
+        )
+        failed = optuna.trial.TrialState.FAIL
+        for first in range(0, len(tried), BATCH):
+            batch = tried[first : first + BATCH]
+            for (trial, _), each in zip(self._asked(study, len(batch)), batch):
+                study.tell(trial, each.score, state=failed if each.score is None else None)
+        left = min(BATCH, self.trials - len(tried))
+        return [setting for _, setting in self._asked(study, left)]
+
+    def _asked(self, study: Any, count: int) -> list[tuple[Any, Setting]]:
+        """New trials of the study with their settings, which are chosen when they are asked for."""
+        trials = [study.ask() for _ in range(max(count, 0))]
+        return [
+            (trial, Setting(tuple((axis.key, _suggested(trial, axis)) for axis in self.axes)))
+            for trial in trials
+        ]
+
+
+def _suggested(trial: Any, axis: GridAxis) -> Any:
+    if axis.span is None:
+        return axis.values[trial.suggest_categorical(axis.key, list(range(len(axis.values))))]
+    if axis.span.whole:
+        low, high = int(axis.span.low), int(axis.span.high)
+        return trial.suggest_int(axis.key, low, high, log=axis.span.log)
+    return from_share(axis.span, trial.suggest_float(axis.key, 0.0, 1.0))
+
+
+SAMPLERS: dict[str, Callable[..., Sampler]] = {"random": random_sampler, "optuna": TpeSampler}
+
+
+def sampler(name: str, axes: Sequence[GridAxis], trials: int, metric: Metric, seed: int) -> Sampler:
+    """Return the sampler ``name``. UserError if there is none, or without the package optuna."""
+    if name not in SAMPLERS:
+        raise UserError(f"--sampler {name}: unknown sampler{nearest(name, SAMPLERS)}")
+    if name == "optuna":
+        with needs("optuna", "--sampler optuna"):
+            import optuna  # noqa: F401  # only whether it is there
+    return SAMPLERS[name](axes, trials, metric, seed)
+
 
 TRIALS = 20  # the default number of settings that a sampler chooses
 CHOICE_SEED = 11  # the default seed by which the best setting is chosen
@@ -47,9 +182,7 @@ class SweepPlan:
     sampler chooses. ``extend``: how many more settings of each method are tried while the best
     value of one method lies at an edge of its grid; all methods get equally many. ``only_best``:
     the seeds of the table are run with the best setting of each method alone. ``fair``: methods
-    that do not get equal numbers of settings and equal emulated time are refused. ``any_stop``: a
-    fair sweep may have another stop than the emulated time, for example because all its methods
-    are synchronous; it is still the same for all of them.
+    that do not get equal numbers of settings and equal emulated time are refused.
     """
 
     config: Config
@@ -62,7 +195,6 @@ class SweepPlan:
     extend: int = 0
     only_best: bool = False
     fair: bool = False
-    any_stop: bool = False
 
 
 def planned(
@@ -313,8 +445,6 @@ class Sweep:
             raise UserError(f"--fair: {unequal}")
         stops = {one.stop for one in experiments}
         times = {stop.emulated_s for stop in stops}
-        if self.plan.any_stop and len(stops) == 1:
-            return
         if len(times) > 1 or stops != {Stop(emulated_s=time_s) for time_s in times if time_s}:
             raise UserError(
                 f"--fair: {self.plan.config.called}: stop: expected emulated_s alone, and the same"

@@ -25,7 +25,7 @@ from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.file import FACTS, dump, load
 from edgefl.config.toml import parsed
 from edgefl.errors import UserError, listed, undamaged
-from edgefl.plugins.sweep.metrics import facts_of
+from edgefl.plugins.sweep.choice import facts_of
 from edgefl.plugins.sweep.settings import GridAxis
 from edgefl.record.files import CONFIG, EVENTS, EXPERIMENT, SWEEP
 from edgefl.results.run_files import read_config, replace_file, seed_name, title

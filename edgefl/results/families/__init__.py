@@ -16,17 +16,18 @@ slots          how slotted strategies used a TDMA channel
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from edgefl.record.files import EXPERIMENT
-from edgefl.results.compare import spread
+from edgefl.record.files import EXPERIMENT, Row
 from edgefl.results.figures.base import LEFT, Plot, left, open_runs
 from edgefl.results.run_files import write_table
+from edgefl.results.statistics import spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SectionRow:
-    """A finished run that has the family's section: its scheme's name, and its summary.json."""
+    """A finished run that has the family's section: its strategy's name, and its summary.json."""
 
     name: str
     facts: Mapping[str, Any]
@@ -58,7 +59,7 @@ class Family:
     have this event, reported number or file. ``plots``: kinds of figures by name, for ``edgefl plot
     --kind``. ``pictures``: of these, kind -> the name of the figure that a run leaves. ``csv``: the
     file of the sections that a run leaves, with the ``columns`` after the name and the seed (see
-    SectionRow.value). A directory is that of a run, or of a scheme with one run per seed below it.
+    SectionRow.value). A directory is that of a run, or of a strategy with a run per seed below it.
     """
 
     name: str  # that of the file, and of the section
@@ -68,6 +69,7 @@ class Family:
     pictures: Mapping[str, str] = field(default_factory=dict)
     csv: str = ""
     columns: tuple[str, ...] = ()
+    about_csv: str = ""  # what the terminal says about it
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -99,6 +101,11 @@ class Family:
 
     def table(self, directories: Sequence[Path]) -> Table | None:
         """Return a table for the terminal, shown below the comparison."""
+        rows = self.rows(directories)
+        return self.table_of(rows) if rows else None
+
+    def table_of(self, rows: Sequence[SectionRow]) -> Table | None:
+        """Return the table of these runs, of which there is at least one."""
         return None
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
@@ -106,11 +113,13 @@ class Family:
 
         Return the lines that the terminal shows about them.
         """
+        lines = []
         if self.csv:
             if not (rows := self.rows(directories)):
                 return []
             self.write_csv(rows, folder / self.csv)
-        return self.draw(directories, folder, self.pictures)
+            lines = [f"{self.about_csv}: {folder / self.csv}"] * bool(self.about_csv)
+        return [*lines, *self.draw(directories, folder, self.pictures)]
 
     def write_csv(self, rows: Sequence[SectionRow], path: Path) -> None:
         """Write a row per run; counts by number are like "1:40 2:17"."""
@@ -142,40 +151,48 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def by_scheme(rows: Iterable[SectionRow]) -> dict[str, list[SectionRow]]:
-    """Return the rows of each scheme, one per seed."""
-    schemes: dict[str, list[SectionRow]] = {}
+def reports(events: Iterable[Row]) -> Iterator[tuple[Row, Mapping[str, float]]]:
+    """Yield each event on which the strategy reported numbers, with them."""
+    for event in events:
+        for decision in event.get("decisions", ()):
+            if decision["do"] == "report":
+                yield event, decision["values"]
+
+
+def by_strategy(rows: Iterable[SectionRow]) -> dict[str, list[SectionRow]]:
+    """Return the rows of each strategy, one per seed."""
+    strategies: dict[str, list[SectionRow]] = {}
     for row in rows:
-        schemes.setdefault(row.name, []).append(row)
-    return schemes
+        strategies.setdefault(row.name, []).append(row)
+    return strategies
 
 
-def scheme_table(
-    title: str, schemes: Collection[str], columns: Mapping[str, Sequence[str]]
+def strategy_table(
+    title: str, strategies: Collection[str], columns: Mapping[str, Sequence[str]]
 ) -> Table:
-    """Return a table for 80 columns; ``columns``: heading -> cells, one per scheme."""
+    """Return a table for 80 columns; ``columns``: heading -> cells, one per strategy."""
     from rich.text import Text
 
     from edgefl.results.tables import plain_table
 
     shown = plain_table(title)
-    shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, schemes))))
+    shown.add_column("strategy\n", overflow="fold", min_width=min(12, max(map(len, strategies))))
     for heading in columns:
         shown.add_column(heading, justify="right", no_wrap=True)
-    for name, *cells in zip(schemes, *columns.values()):
+    for name, *cells in zip(strategies, *columns.values()):
         shown.add_row(Text(name), *cells)
     return shown
 
 
 def mean_cells(
-    schemes: Mapping[str, Sequence[SectionRow]], columns: Mapping[str, tuple[str, str, float]]
+    strategies: Mapping[str, Sequence[SectionRow]], columns: Mapping[str, tuple[str, str, float]]
 ) -> dict[str, list[str]]:
-    """Return the columns of a ``scheme_table`` with means over each scheme's runs.
+    """Return the columns of a ``strategy_table`` with means and deviations over each one's runs.
 
     ``columns``: heading -> value, its form, and what it is multiplied by.
     """
     return {
-        heading: [_mean([row.value(key) for row in of], form, factor) for of in schemes.values()]
+        heading: [_mean([row.value(key) for row in of], form, factor) for of in strategies.values()]
         for heading, (key, form, factor) in columns.items()
     }
 
@@ -187,6 +204,20 @@ def _mean(values: Sequence[float | None], form: str, factor: float) -> str:
         return f"{over.n} of {over.of}" if over.n else "-"
     mean = f"{factor * over.mean:{form}}"
     return mean if over.deviation is None else f"{mean}\n±{factor * over.deviation:{form}}"
+
+
+def plain_means(
+    strategies: Mapping[str, Sequence[SectionRow]], key: str, form: str, divisor: float = 1
+) -> list[str]:
+    """Return a column with the means over those of each strategy's runs that have the number."""
+    means = [mean(runs, key) for runs in strategies.values()]
+    return ["-" if each is None else f"{each / divisor:{form}}" for each in means]
+
+
+def mean(runs: Sequence[SectionRow], key: str) -> float | None:
+    """Return the mean over the runs that have the number; None if none has."""
+    values = [value for row in runs if (value := row.value(key)) is not None]
+    return fmean(values) if values else None
 
 
 def pictures(*names: str) -> tuple[str, ...]:

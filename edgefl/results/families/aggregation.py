@@ -12,8 +12,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from edgefl.record.files import EDGES, EVENTS
-from edgefl.results.families import Family, SectionRow, by_scheme, mean_cells, scheme_table
+from edgefl.record.files import EDGES, EVENTS, Row
+from edgefl.results.families import (
+    Family,
+    SectionRow,
+    by_strategy,
+    mean_cells,
+    reports,
+    strategy_table,
+)
 from edgefl.results.figures.base import (
     DASHES,
     MARKERS,
@@ -35,7 +42,6 @@ if TYPE_CHECKING:
 OF_STEP = "weighted_staleness"  # marks the report of a step
 SHARE = "share"  # in the report of one gradient, see ``report_shares``
 OF_SHARES = ("effective_ave", "largest_label_ave")  # only of runs with ``report_shares``
-Row = Mapping[str, Any]
 Shares = Mapping[str, float]  # of a step: edge -> p_i
 
 
@@ -45,7 +51,7 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
 
     tau_ave: mean over the steps of sum p_i tau_i, tau in versions; n_ave: mean number of gradients
     with p_i >= p_max / mu; predominant: number of steps by number of gradients with p_i > 0.1;
-    clipped_share: share of all gradients, None for a scheme that does not clip.
+    clipped_share: share of all gradients, None for a strategy that does not clip.
     """
     if not found:
         return None
@@ -68,12 +74,7 @@ def section(found: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, Any] 
 
 def steps(events: Iterable[Row]) -> list[tuple[int, dict[str, float]]]:
     """Return for each step (version before the step, numbers reported about it)."""
-    return [
-        (event["version"], decision["values"])
-        for event in events
-        for decision in event.get("decisions", ())
-        if decision["do"] == "report" and OF_STEP in decision["values"]
-    ]
+    return [(event["version"], dict(of)) for event, of in reports(events) if OF_STEP in of]
 
 
 def shares(events: Iterable[Row]) -> list[dict[str, float]]:
@@ -210,10 +211,9 @@ class Aggregation(Family):
     def columns_of(self, rows: Sequence[SectionRow]) -> tuple[str, ...]:
         return self.columns + OF_SHARES * any(OF_SHARES[0] in row.section for row in rows)
 
-    def table(self, directories: Sequence[Path]) -> Table | None:
-        schemes = by_scheme(self.rows(directories))
-        cells = mean_cells(schemes, COLUMNS)
-        return scheme_table("Aggregation", schemes, cells) if schemes else None
+    def table_of(self, rows: Sequence[SectionRow]) -> Table | None:
+        strategies = by_strategy(rows)
+        return strategy_table("Aggregation", strategies, mean_cells(strategies, COLUMNS))
 
 
 FAMILY = Aggregation(

@@ -71,12 +71,12 @@ class RuntimesPlot(Plot):
         unit, label = axis_of("emulated_s", max(data["emulated_s"]))
         across = min(len(classes), 3)
         panels = canvas.panels(len(classes), across, 2.2, sharey=True)
-        schemes = list(data.by("name"))
+        strategies = list(data.by("name"))
         for axes, runtime in zip(panels, classes):
-            for place, scheme in enumerate(schemes):
-                points = data.where(runtime=runtime, name=scheme)
+            for place, strategy in enumerate(strategies):
+                points = data.where(runtime=runtime, name=strategy)
                 x = [t / unit for t in points["emulated_s"]]
-                canvas.line(axes, place, scheme, x, points["accuracy"], drawstyle=STEPS)
+                canvas.line(axes, place, strategy, x, points["accuracy"], drawstyle=STEPS)
             axes.set_title(f"what {runtime} devices hold", fontsize=7)
             axes.set_xlabel(label)
             axes.set_ylim(0, 1)

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,16 @@ from rich.text import Text
 
 from edgefl.protocol.codec import encode_note
 from edgefl.protocol.messages import DROPPED, FRESH, FreshRequest, NothingNewer
-from edgefl.record.files import EVENTS, LINKS
-from edgefl.results.families import Family, SectionRow, by_scheme, scheme_table
+from edgefl.record.files import EVENTS, LINKS, Row
+from edgefl.results.families import (
+    Family,
+    SectionRow,
+    by_strategy,
+    mean,
+    plain_means,
+    reports,
+    strategy_table,
+)
 from edgefl.results.figures.base import (
     Canvas,
     Plot,
@@ -54,7 +63,6 @@ if TYPE_CHECKING:
 
 NEGLIGIBLE_BETA = 0.1  # below it a merge keeps more than 90 % of the edge's own model
 ASKED = "fresh_requested"  # the event that a device asks
-Row = Mapping[str, Any]
 
 
 # ---------------------------------------------------------------------- requests
@@ -198,12 +206,7 @@ def _is_update(event: Row) -> bool:
 
 def reported(event: Row) -> dict[str, float]:
     """Return the numbers that the strategy reported about an update."""
-    return {
-        name: value
-        for decision in event.get("decisions", ())
-        if decision["do"] == "report"
-        for name, value in decision["values"].items()
-    }
+    return {name: value for _, values in reports([event]) for name, value in values.items()}
 
 
 def refresh_points(events: Iterable[Row]) -> Counter[int]:
@@ -332,7 +335,7 @@ def _follow_downloads(asked: Iterable[Request], links: Iterable[Row]) -> None:
 
 
 def _extra_bytes(events: Iterable[Row], links: Iterable[Row]) -> tuple[int, int]:
-    """Return the (down, up) bytes that a scheme without requests would not send.
+    """Return the (down, up) bytes that a strategy without requests would not send.
 
     Down: fresh models and "nothing newer". Up: requests, without those that the server heard after
     the end of the training: their sizes are not recorded.
@@ -382,33 +385,33 @@ def _middle(values: Sequence[float]) -> dict[str, float] | None:
 
 # ---------------------------------------------------------------------- the table
 def table(rows: Sequence[SectionRow]) -> Table:
-    """Return a table for 80 columns with the means over the seeds of each scheme.
+    """Return a table for 80 columns with the means over the seeds of each strategy.
 
     Requests without an answer have a column if there are any. Lines below the table list the
     refresh points, models that came too late, and negligible merging.
     """
-    schemes = by_scheme(rows)
+    strategies = by_strategy(rows)
     size, unit = unit_up_to(max(row.section["extra_bytes_down"] for row in rows), "B")
 
-    def cells(key: str, form: str, divisor: float = 1) -> list[str]:
-        means = [mean(runs, key) for runs in schemes.values()]
-        return ["-" if each is None else f"{each / divisor:{form}}" for each in means]
+    cells = partial(plain_means, strategies)
 
     def pairs(before: Sequence[str], after: Sequence[str]) -> list[str]:
         return list(map("/".join, zip(before, after)))
 
     shares = [
-        [percent(mean(runs, key)) for runs in schemes.values()] for key in ("use_up", "use_down")
+        [percent(mean(runs, key)) for runs in strategies.values()] for key in ("use_up", "use_down")
     ]
     unanswered = {"no\nreply": cells("unanswered", ".4g")}
     columns = {
         "asked\n": cells("requests", ".4g"),
         "newer\n": cells("newer", ".4g"),
         "merged\n": cells("merges", ".4g"),
-        **(unanswered if any(mean(runs, "unanswered") for runs in schemes.values()) else {}),
+        **(unanswered if any(mean(runs, "unanswered") for runs in strategies.values()) else {}),
         "wait\nmean s": cells("waiting_mean_s", ".3g"),
         f"extra\ndown {unit}": cells("extra_bytes_down", ".3g", size),
-        "more\ndown": [f"+{100 * fmean(map(more_down, runs)):.0f}%" for runs in schemes.values()],
+        "more\ndown": [
+            f"+{100 * fmean(map(more_down, runs)):.0f}%" for runs in strategies.values()
+        ],
         "use %\nup/down": pairs(*shares),
         "staleness\nfrom/to": pairs(
             cells("staleness_before_mean", ".1f"), cells("staleness_after_mean", ".1f")
@@ -418,7 +421,7 @@ def table(rows: Sequence[SectionRow]) -> Table:
     notes: list[Text] = []
     late: list[Text] = []
     points: list[Text] = []
-    for name, runs in schemes.items():
+    for name, runs in strategies.items():
         if note := negligible(mean(runs, "beta_median")):
             notes.append(Text(f"{name}: {note}", style="yellow"))
         if count := mean(runs, "too_late"):
@@ -426,15 +429,9 @@ def table(rows: Sequence[SectionRow]) -> Table:
         if counts := _all_points(runs):
             text = f"{name}, requests by refresh point (finished epochs): {counts}"
             points.append(Text(text, style="dim"))
-    shown = scheme_table("Dissemination", schemes, columns)
+    shown = strategy_table("Dissemination", strategies, columns)
     shown.caption = Text("\n").join([*notes, *late, *points])
     return shown
-
-
-def mean(runs: Sequence[SectionRow], key: str) -> float | None:
-    """Return the mean over the runs that have the number; None if none has."""
-    values = [value for row in runs if (value := row.value(key)) is not None]
-    return fmean(values) if values else None
 
 
 def more_down(row: SectionRow) -> float:
@@ -493,16 +490,16 @@ class ControlsPlot(Plot):
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         values = data.by("parameter")
         parameters = [parameter for parameter in PANELS if parameter in values]
-        schemes = list(data.by("name"))
+        strategies = list(data.by("name"))
         unit, label = axis_of("emulated_s", max(data["emulated_s"]))
         panels = canvas.panels(len(parameters), 4, 1.4, narrow=2, sharex=True)
         label_lowest(panels, label)
         for axes, parameter in zip(panels, parameters):
             shown = values[parameter]["value"]
             base = _base(shown)
-            for place, scheme in enumerate(schemes):
+            for place, strategy in enumerate(strategies):
                 # dots, not a line, because values next to each other are from different devices
-                points = values[parameter].where(name=scheme)
+                points = values[parameter].where(name=strategy)
                 x = [t / unit for t in points["emulated_s"]]
                 y = [value - base for value in points["value"]]
                 axes.plot(x, y, **dots(place), markersize=1.8, alpha=0.6)
@@ -511,13 +508,13 @@ class ControlsPlot(Plot):
             axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
             axes.yaxis.get_offset_text().set_fontsize(6)
             fit_constant(axes, shown)
-        for place, name in enumerate(schemes):  # invisible lines, for the legend only
+        for place, name in enumerate(strategies):  # invisible lines, for the legend only
             panels[0].plot([], [], label=canvas.text(name), **dots(place), markersize=4.5)
         canvas.legend(panels[0])
 
 
 class RefreshPointsPlot(Plot):
-    """After how many epochs devices asked for a fresher model; over all seeds of a scheme."""
+    """After how many epochs devices asked for a fresher model; over all seeds of a strategy."""
 
     OF = OF
     LOG = "y"
@@ -525,9 +522,9 @@ class RefreshPointsPlot(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
-        for name, of_scheme in runs.items():
+        for name, of_strategy in runs.items():
             counts: Counter[int] = Counter()
-            for run in of_scheme:
+            for run in of_strategy:
                 counts += refresh_points(_rows(run))
             total = counts.total()
             rows += [(name, at, counts[at], counts[at] / total) for at in sorted(counts)]
@@ -594,9 +591,8 @@ class Dissemination(Family):
                 row.section["refresh_points"] = row.section.pop("slots")
         return found
 
-    def table(self, directories: Sequence[Path]) -> Table | None:
-        rows = self.rows(directories)
-        return table(rows) if rows else None
+    def table_of(self, rows: Sequence[SectionRow]) -> Table | None:
+        return table(rows)
 
     def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
         """Draw also what the server reports without a request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from edgefl.results.families import Family
+from edgefl.results.families import Family, reports
 from edgefl.results.figures.base import (
     Canvas,
     Plot,
@@ -32,7 +32,7 @@ PANELS = {  # reported number -> title
 
 
 class DistillationPlot(Plot):
-    """What distilling schemes report about each round, over time: one panel per number."""
+    """What distilling strategies report about each round, over time: one panel per number."""
 
     OF = "strategies that distil, such as fedecho"
     LIMITS = LOG = "x"  # each panel has another y
@@ -43,15 +43,15 @@ class DistillationPlot(Plot):
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         values = data.by("number")
         numbers = [number for number in PANELS if number in values]
-        schemes = list(data.by("name"))
+        strategies = list(data.by("name"))
         unit, label = axis_of("emulated_s", max(data["emulated_s"]))
         panels = canvas.panels(len(numbers), 3, 1.5, sharex=True)
         label_lowest(panels, label)
         for axes, number in zip(panels, numbers):
-            for place, scheme in enumerate(schemes):
-                points = values[number].where(name=scheme)
+            for place, strategy in enumerate(strategies):
+                points = values[number].where(name=strategy)
                 x = [t / unit for t in points["emulated_s"]]
-                canvas.line(axes, place, scheme, x, points["value"])
+                canvas.line(axes, place, strategy, x, points["value"])
             axes.set_title(PANELS[number], fontsize=7)
             fit_constant(axes, values[number]["value"])
         canvas.legend(panels[0])
@@ -64,12 +64,10 @@ def _of_run(run: RunFiles) -> dict[str, Points]:
 def series(events: Iterable[Mapping[str, Any]]) -> dict[str, Points]:
     """Return for each panel its values over time, from the reports that count teachers."""
     points: dict[str, Points] = {name: [] for name in PANELS}
-    for event in events:
-        for decision in event.get("decisions", ()):
-            values = decision.get("values", {})
-            if "teachers" in values:
-                for name in PANELS.keys() & values.keys():
-                    points[name].append((event["t"], float(values[name])))
+    for event, values in reports(events):
+        if "teachers" in values:
+            for name in PANELS.keys() & values.keys():
+                points[name].append((event["t"], float(values[name])))
     return points
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from edgefl.config.scores import ACCURACY, SCORES, Score, score_of
 from edgefl.record.files import CLIENTS
-from edgefl.results.families import Family, SectionRow, by_scheme, mean_cells, scheme_table
+from edgefl.results.families import Family, SectionRow, by_strategy, mean_cells, strategy_table
 from edgefl.results.figures.base import (
     STEPS,
     Canvas,
@@ -117,10 +117,10 @@ class EdgeScoresPlot(Plot):
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         score = SCORES[data.columns[-1]]
-        schemes = data.by("name")
+        strategies = data.by("name")
         several = any(
             len(run.by("version")) > 1
-            for each in schemes.values()
+            for each in strategies.values()
             for run in each.by("seed").values()
         )
         panels = canvas.panels(1 + several, 2, 2.4, sharey=True)
@@ -129,7 +129,7 @@ class EdgeScoresPlot(Plot):
             if score.largest > 1:
                 logarithmic_if_wide(axes, data[score.name])
         unit, label = axis_of("emulated_s", max(data["until_s"]))
-        for place, (name, each) in enumerate(schemes.items()):
+        for place, (name, each) in enumerate(strategies.items()):
             _draw_edges(panels[0], place, name, each, score, canvas)
             if several:
                 _draw_over_time(panels[1], place, each, score, unit)
@@ -218,24 +218,23 @@ class EdgeScoresReport(Family):
             **{f"loss_{part}": value for part, value in losses.items()},
         }
 
-    def table(self, directories: Sequence[Path]) -> Table | None:
-        rows = self.rows(directories)
-        if not rows:
-            return None
-        schemes = by_scheme(rows)
+    def table_of(self, rows: Sequence[SectionRow]) -> Table | None:
+        strategies = by_strategy(rows)
         names = " or ".join(dict.fromkeys(SCORES[row.section["score"]].title for row in rows))
-        shown = scheme_table(
-            f"The last model on each edge's samples: {names}", schemes, mean_cells(schemes, SHOWN)
+        shown = strategy_table(
+            f"The last model on each edge's samples: {names}",
+            strategies,
+            mean_cells(strategies, SHOWN),
         )
-        shown.caption = _without(schemes)
+        shown.caption = _without(strategies)
         return shown
 
 
-def _without(schemes: Mapping[str, Sequence[SectionRow]]) -> str | None:
+def _without(strategies: Mapping[str, Sequence[SectionRow]]) -> str | None:
     """Say which runs have edges without scores."""
     most = {
         name: max(row.section.get("edges_without", 0) for row in rows)
-        for name, rows in schemes.items()
+        for name, rows in strategies.items()
     }
     if len({*most.values()}) == 1:
         most = {"all": next(iter(most.values()))}

@@ -8,20 +8,24 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgefl.protocol.messages import DROPPED_PUSH, PUSH
-from edgefl.record.files import EVENTS, LINKS
-from edgefl.results.families import Family, SectionRow, by_scheme, scheme_table
-from edgefl.results.families.dissemination import mean
+from edgefl.record.files import EVENTS, LINKS, Row
+from edgefl.results.families import (
+    Family,
+    SectionRow,
+    by_strategy,
+    plain_means,
+    strategy_table,
+)
 from edgefl.results.read import read_csv, read_events
 from edgefl.results.summary import unit_up_to
 
 if TYPE_CHECKING:
     from rich.table import Table
-
-Row = Mapping[str, Any]
 
 
 def section(events: Iterable[Row], links: Iterable[Mapping[str, str]]) -> dict[str, Any] | None:
@@ -88,21 +92,18 @@ NUMBERS = ("sent", "arrived", "merged", "late", "replaced", "cancelled")
 
 
 def table(rows: Sequence[SectionRow]) -> Table:
-    """Return a table for 80 columns with the means over the seeds of each scheme."""
-    schemes = by_scheme(rows)
+    """Return a table for 80 columns with the means over the seeds of each strategy."""
+    strategies = by_strategy(rows)
     size, unit = unit_up_to(max(row.section["bytes"] for row in rows), "B")
 
-    def cells(key: str, form: str, divisor: float = 1) -> list[str]:
-        means = [mean(runs, key) for runs in schemes.values()]
-        return ["-" if each is None else f"{each / divisor:{form}}" for each in means]
-
+    cells = partial(plain_means, strategies)
     shares = [
         [row.section["bytes"] / max(1, row.facts.get("bytes_down", 0)) for row in runs]
-        for runs in schemes.values()
+        for runs in strategies.values()
     ]
-    return scheme_table(
+    return strategy_table(
         "Pushed models",
-        schemes,
+        strategies,
         {
             **{f"{name}\n": cells(name, ".4g") for name in NUMBERS},
             "after\nmean s": cells("arrival_mean_s", ".3g"),
@@ -118,15 +119,8 @@ class Pushes(Family):
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return section(read_events(run / EVENTS), read_csv(run / LINKS))
 
-    def table(self, directories: Sequence[Path]) -> Table | None:
-        rows = self.rows(directories)
-        return table(rows) if rows else None
-
-    def leave(self, directories: Sequence[Path], folder: Path) -> list[str]:
-        if not (rows := self.rows(directories)):
-            return []
-        self.write_csv(rows, folder / self.csv)
-        return [f"pushed models by run: {folder / self.csv}"]
+    def table_of(self, rows: Sequence[SectionRow]) -> Table | None:
+        return table(rows)
 
 
 FAMILY = Pushes(
@@ -134,5 +128,6 @@ FAMILY = Pushes(
     order=12,
     mark=PUSH,
     csv="pushes.csv",
+    about_csv="pushed models by run",
     columns=(*NUMBERS, "bytes", "arrival_mean_s"),
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgefl.errors import UserError
 from edgefl.record.files import EVENTS
-from edgefl.results.families import Family
+from edgefl.results.families import Family, reports
 from edgefl.results.figures.base import (
     Canvas,
     Plot,
@@ -41,12 +41,7 @@ def rounds(events: Iterable[Mapping[str, Any]]) -> list[dict[str, float]]:
 
     Keys: end_slot, uploads, lost, missed, wasted_slots, staleness_least, staleness_most.
     """
-    return [
-        decision["values"]
-        for event in events
-        for decision in event.get("decisions", ())
-        if decision["do"] == "report" and OF_ROUND in decision["values"]
-    ]
+    return [dict(values) for _, values in reports(events) if OF_ROUND in values]
 
 
 def section(found: Sequence[Mapping[str, float]]) -> dict[str, int] | None:
@@ -206,7 +201,7 @@ class SlotStalenessPlot(Plot):
 
 
 class SlotLossPlot(Plot):
-    """Train loss over slots: mean and deviation over the seeds of each scheme."""
+    """Train loss over slots: mean and deviation over the seeds of each strategy."""
 
     OF = "runs on a TDMA channel with evaluation.train_samples"
     LOG = "y"
@@ -214,13 +209,13 @@ class SlotLossPlot(Plot):
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         rows: list[tuple[Any, ...]] = []
-        for name, of_scheme in runs.items():
+        for name, of_strategy in runs.items():
             curves = []
-            for run in of_scheme:
+            for run in of_strategy:
                 if slot_ms := run.config.get("medium", {}).get("slot_ms"):
                     times, losses = evaluations(run, "emulated_s", "train_loss")
                     curves.append(([t / (slot_ms / MS_PER_S) for t in times], losses))
-            rows += [(name, len(of_scheme), *row) for row in over_seeds(curves)]
+            rows += [(name, len(of_strategy), *row) for row in over_seeds(curves)]
         return PlotData(("name", "runs", "slot", "loss", "deviation"), rows)
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
@@ -235,7 +230,7 @@ class SlotLossPlot(Plot):
 
 
 class Slots(Family):
-    """A line per scheme, and figures: timeline, staleness over rounds, loss over slots."""
+    """A line per strategy, and figures: timeline, staleness over rounds, loss over slots."""
 
     def section(self, run: Path, emulated_s: float) -> dict[str, Any] | None:
         return section(rounds(read_events(run / EVENTS)))

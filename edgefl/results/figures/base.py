@@ -41,7 +41,7 @@ class PlotStyle:
 
     ``width``: a key of WIDTHS. ``x``: one of the figure's ``X``. ``xlim`` and ``ylim``: in the
     units that the axes show. ``log``: "", "x", "y" or "xy". ``target``: an accuracy from 0 to 1.
-    ``labels``: texts in place of the names of schemes, and of the axes "x" and "y".
+    ``labels``: texts in place of the names of strategies, and of the axes "x" and "y".
     """
 
     width: str = ""
@@ -78,7 +78,7 @@ def refused_limits(option: str, text: str) -> UserError:
 # ---------------------------------------------------------------------- numbers
 ROWS_AT_ONCE = 5000
 Points = list[tuple[float, float]]  # (emulated s, value)
-Runs = Mapping[str, Sequence[RunFiles]]  # of each scheme, by seed
+Runs = Mapping[str, Sequence[RunFiles]]  # of each strategy, by seed
 
 
 class ArrayRows(Sequence[tuple[Any, ...]]):
@@ -168,19 +168,19 @@ class PlotData:
 
 
 def open_runs(directories: Sequence[Path]) -> Runs:
-    """Return the runs of each scheme in ``directories`` by display name; see ``run_files.find``."""
+    """Return the runs of each strategy in ``directories`` by display name, see ``find``."""
     return {name: [RunFiles(path) for path in paths] for name, paths in find(directories).items()}
 
 
 def first_seeds(runs: Runs) -> Iterator[tuple[str, RunFiles]]:
-    """Yield the name and the first run of each scheme."""
-    return ((name, of_scheme[0]) for name, of_scheme in runs.items())
+    """Yield the name and the first run of each strategy."""
+    return ((name, of_strategy[0]) for name, of_strategy in runs.items())
 
 
 def rows_of_series(
     runs: Runs, series: Callable[[RunFiles], Mapping[str, Points]]
 ) -> list[tuple[str, str, float, float]]:
-    """Return (scheme, series, emulated s, value) of the named series of each scheme's first run."""
+    """Return (strategy, series, emulated s, value) of the series of each strategy's first run."""
     return [
         (name, one, t, value)
         for name, run in first_seeds(runs)
@@ -199,12 +199,12 @@ HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "||||", "----")
 DASHES = ("-", "--", "-.", ":")  # the second begins with the eighth line
 STEPS = "steps-post"  # matplotlib's name for a value that holds until the next point
 DASHED: dict[str, Any] = {"color": "0.35", "linewidth": 0.9, "linestyle": (0, (4, 3)), "zorder": 1}
-WIDE = 10  # ratio of the schemes' largest values above which an axis is logarithmic
+WIDE = 10  # ratio of the strategies' largest values above which an axis is logarithmic
 NOISE = 1e-9  # relative to the largest value: smaller differences are rounding
 TITLE = 0.19  # inches of height for a line of the title
 TITLE_SIZE = 9  # points
 MARGIN = 0.35  # inches of height for what is around the panels
-MOST_EDGES, MOST_PANELS = 24, 6  # of a panel; of a figure with a panel for each scheme
+MOST_EDGES, MOST_PANELS = 24, 6  # of a panel; of a figure with a panel for each strategy
 LEGEND_COLUMNS = 5
 LEGEND_SHARE = 0.97  # of the figure's width
 # Fonts for letters that DejaVu Sans does not have, where they are installed.
@@ -248,7 +248,7 @@ def settings() -> Any:
 
 
 def look(place: int) -> dict[str, Any]:
-    """Return colour and dashes of the ``place``-th scheme; the eighth is the first, dashed."""
+    """Return colour and dashes of the ``place``-th strategy; the eighth is the first, dashed."""
     return {
         "color": COLOURS[place % len(COLOURS)],
         "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
@@ -256,7 +256,7 @@ def look(place: int) -> dict[str, Any]:
 
 
 def marked(place: int) -> dict[str, Any]:
-    """Return the look of the ``place``-th scheme's line, with a few markers."""
+    """Return the look of the ``place``-th strategy's line, with a few markers."""
     return look(place) | {
         "linewidth": 1.0,
         "marker": MARKERS[place % len(MARKERS)],
@@ -268,7 +268,7 @@ def marked(place: int) -> dict[str, Any]:
 
 
 def dots(place: int) -> dict[str, Any]:
-    """Return the look of the ``place``-th scheme's dots; from the eighth on they are hollow."""
+    """Return the look of the ``place``-th strategy's dots; from the eighth on they are hollow."""
     lap, at = divmod(place, len(COLOURS))
     hollow = {"markerfacecolor": "none", "markeredgewidth": 0.4}
     edge = hollow if lap % 2 else {"markeredgewidth": 0}
@@ -276,7 +276,7 @@ def dots(place: int) -> dict[str, Any]:
 
 
 def filled(place: int) -> dict[str, Any]:
-    """Return the look of the ``place``-th scheme's bars: a colour, and a hatch for grey prints."""
+    """Return the look of the ``place``-th strategy's bars: colour, and hatch for grey prints."""
     hatch = HATCHES[place % len(HATCHES)] or ("++++" if place >= len(HATCHES) else "")
     return {
         "facecolor": COLOURS[place % len(COLOURS)],
@@ -384,13 +384,13 @@ class Canvas:
     def edge_panels(
         self, data: PlotData, first: float, each: float, word: str
     ) -> tuple[list[tuple[Axes, PlotData, list[str]]], str]:
-        """Return a panel below another for each scheme: with its rows, and edges it has room for.
+        """Return a panel below another for each strategy: with its rows, and edges it has room for.
 
-        Then the end of the x label, if not all schemes have a panel. A panel is ``first`` inches
+        Then the end of the x label, if not all strategies have a panel. A panel is ``first`` inches
         high and ``each`` more per edge. ``word``: for edges, in the titles.
         """
-        schemes = data.by("name")
-        shown = dict(list(schemes.items())[:MOST_PANELS])
+        strategies = data.by("name")
+        shown = dict(list(strategies.items())[:MOST_PANELS])
         edges = {name: sorted({*rows["edge"]} - {None}) for name, rows in shown.items()}
         heights = [first + each * min(len(names), MOST_EDGES) for names in edges.values()]
         ratios = {"height_ratios": heights}
@@ -399,10 +399,10 @@ class Canvas:
             part = first_of(min(len(names), MOST_EDGES), len(names), word)
             axes.set_title(self.text(name) + part)
         rows = [of[:MOST_EDGES] for of in edges.values()]
-        return list(zip(panels, shown.values(), rows)), first_of(len(shown), len(schemes))
+        return list(zip(panels, shown.values(), rows)), first_of(len(shown), len(strategies))
 
     def text(self, name: str) -> str:
-        """Return what the user calls a scheme.
+        """Return what the user calls a strategy.
 
         A dollar sign in a directory's name is one; in a text of the user two enclose mathematics.
         """
@@ -414,27 +414,27 @@ class Canvas:
     def line(
         self, axes: Axes, place: int, name: str, x: Sequence[float], y: Any, **options: Any
     ) -> None:
-        """Draw the line of the ``place``-th scheme. ``options`` go to matplotlib's ``plot``."""
+        """Draw the line of the ``place``-th strategy. ``options`` go to matplotlib's ``plot``."""
         axes.plot(x, y, label=self.text(name), **options, **marked(place))
 
     def band(
         self, axes: Axes, place: int, x: Any, low: Any, high: Any, alpha: float = 0.2, **more: Any
     ) -> None:
-        """Fill what is between two lines in the colour of the ``place``-th scheme."""
+        """Fill what is between two lines in the colour of the ``place``-th strategy."""
         colour = look(place)["color"]
         axes.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0, **more)
 
-    def bars(self, axes: Axes, schemes: Mapping[str, PlotData], x: str, y: str) -> None:
-        """Draw bars at whole numbers, those of the schemes side by side."""
-        width = 0.8 / len(schemes)
-        for place, (name, each) in enumerate(schemes.items()):
-            shift = (place - (len(schemes) - 1) / 2) * width
+    def bars(self, axes: Axes, strategies: Mapping[str, PlotData], x: str, y: str) -> None:
+        """Draw bars at whole numbers, those of the strategies side by side."""
+        width = 0.8 / len(strategies)
+        for place, (name, each) in enumerate(strategies.items()):
+            shift = (place - (len(strategies) - 1) / 2) * width
             at = [number + shift for number in each[x]]
             axes.bar(at, each[y], width, label=self.text(name), **filled(place))
         whole_numbers(axes)
 
     def name_bars(self, axes: Axes, names: Sequence[str]) -> None:
-        """Write the names of schemes below bars at 0, 1, ..., turned if they are too long."""
+        """Write the names of strategies below bars at 0, 1, ..., turned if they are too long."""
         texts = [self.text(name) for name in names]
         crowded = sum(map(len, texts)) > (80 if self.is_page else 34)
         turned: dict[str, Any] = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
@@ -536,8 +536,8 @@ def check_text(what: str, text: str) -> None:
         ) from None
 
 
-def first_of(shown: int, count: int, what: str = "schemes") -> str:
-    """Return the end of a label if a figure has no room for all schemes, or edges."""
+def first_of(shown: int, count: int, what: str = "strategies") -> str:
+    """Return the end of a label if a figure has no room for all strategies, or edges."""
     return f" (the first {shown} of {count} {what})" if shown < count else ""
 
 

@@ -2,7 +2,7 @@
 
 A server's model is constant between its versions, so every curve is a step function: the value of
 an evaluation holds until the next one. Straight lines between evaluations would show accuracies
-that no model had, most of all for synchronous schemes, whose versions are far apart.
+that no model had, most of all for synchronous strategies, whose versions are far apart.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from edgefl.results.summary import AXES, axis_named
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-X = (*AXES, "round")  # a version, under the name that synchronous schemes use
+X = (*AXES, "round")  # a version, under the name that synchronous strategies use
 MOST_POINTS = 2000  # of a mean curve; more are not visible
 SETS = {"test": "test_loss", "train": "train_loss"}
 Curve = tuple[Sequence[float], Sequence[float]]  # x and y
@@ -97,13 +97,13 @@ def over_seeds(curves: Sequence[Curve]) -> list[LineRow]:
 
 
 def rows_of(runs: Sequence[RunFiles], x: str, y: str) -> list[LineRow]:
-    """Return (x, mean, deviation) of a column of metrics.csv over a scheme's runs."""
+    """Return (x, mean, deviation) of a column of metrics.csv over a strategy's runs."""
     return over_seeds([evaluations(run, x, y) for run in runs])
 
 
 def every(runs: Runs) -> Iterator[tuple[str, RunFiles]]:
-    """Yield all runs with the names of their schemes."""
-    return ((name, run) for name, of_scheme in runs.items() for run in of_scheme)
+    """Yield all runs with the names of their strategies."""
+    return ((name, run) for name, of_strategy in runs.items() for run in of_strategy)
 
 
 def score_of_run(run: RunFiles) -> Score:
@@ -154,18 +154,18 @@ def in_words(target: float, score: Score) -> str:
 
 # ---------------------------------------------------------------------- drawing
 def draw_curves(axes: Axes, data: PlotData, canvas: Canvas, column: str) -> None:
-    """Draw a line per scheme, with a band of a standard deviation to each side if it has one.
+    """Draw a line per strategy, with a band of a standard deviation to each side if it has one.
 
     ``data``: rows with the columns "name", "x", "at", ``column`` and "deviation", of one x. If one
-    scheme has sent far more bytes than another, the axis is logarithmic, too.
+    strategy has sent far more bytes than another, the axis is logarithmic, too.
     """
-    x, schemes = data["x"][0], data.by("name")
+    x, strategies = data["x"][0], data.by("name")
     unit, label = axis_of(x, max(data["at"]))
-    wide = x == "bytes" and is_wide([max(each["at"]) for each in schemes.values()])
+    wide = x == "bytes" and is_wide([max(each["at"]) for each in strategies.values()])
     above_zero = [at / unit for at in data["at"] if at > 0]
     logarithmic = bool(above_zero) and (wide or "x" in canvas.style.log)
     axes.set_xlabel(label + ", logarithmic" * logarithmic)
-    for place, (name, each) in enumerate(schemes.items()):
+    for place, (name, each) in enumerate(strategies.items()):
         # With points at 0, matplotlib draws a horizontal line from the left edge to the next point.
         rows = zip(each["at"], each[column], each["deviation"])
         shown = [(at / unit, *row) for at, *row in rows if not logarithmic or at > 0]
@@ -179,7 +179,7 @@ def draw_curves(axes: Axes, data: PlotData, canvas: Canvas, column: str) -> None
 def draw_line(
     axes: Axes, place: int, name: str, rows: Sequence[Sequence[Any]], canvas: Canvas
 ) -> None:
-    """Draw (x, mean, deviation) of the ``place``-th scheme; without deviations there is no band."""
+    """Draw (x, mean, deviation) of the ``place``-th strategy; no band without deviations."""
     x, mean, deviation = zip(*rows) if rows else ((), (), ())
     canvas.line(axes, place, name, x, mean, drawstyle=STEPS)
     if None not in deviation:
@@ -198,10 +198,10 @@ class Accuracy(Plot):
             raise UserError("this figure has two x axes: choose one with --x, such as --x bytes")
         score = score_of_runs(runs)
         rows = [
-            (name, len(of_scheme), target_of(of_scheme[0], style), x, *row)
+            (name, len(of_strategy), target_of(of_strategy[0], style), x, *row)
             for x in ((style.x,) if style.x else ("emulated_s", "bytes"))
-            for name, of_scheme in runs.items()
-            for row in rows_of(of_scheme, x, score.name)
+            for name, of_strategy in runs.items()
+            for row in rows_of(of_strategy, x, score.name)
         ]
         return PlotData(("name", "runs", "target", "x", "at", score.name, "deviation"), rows)
 
@@ -229,10 +229,10 @@ class Loss(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         x = style.x or "emulated_s"
         rows = [
-            (name, len(of_scheme), of, x, *row)
+            (name, len(of_strategy), of, x, *row)
             for of, column in SETS.items()
-            for name, of_scheme in runs.items()
-            for row in rows_of(of_scheme, x, column)
+            for name, of_strategy in runs.items()
+            for row in rows_of(of_strategy, x, column)
         ]
         return PlotData(("name", "runs", "of", "x", "at", "loss", "deviation"), rows)
 
@@ -260,8 +260,8 @@ class TimeToTarget(Plot):
         # the column's name says what the target is a value of
         of_target = "target" if score is ACCURACY else f"target_{score.name}"
         rows: list[tuple[Any, ...]] = []
-        for name, of_scheme in runs.items():
-            curves = [zip(*evaluations(run, x, score.name)) for run in of_scheme]
+        for name, of_strategy in runs.items():
+            curves = [zip(*evaluations(run, x, score.name)) for run in of_strategy]
             reached = [
                 next((at for at, value in curve if score.reaches(value, target)), None)
                 for curve in curves
@@ -272,7 +272,7 @@ class TimeToTarget(Plot):
             ends = (None, None) if around is None else (max(around.low, 0.0), around.high)
             rows += [
                 (name, target, x, run.config.get("seed"), at, mean, *ends)
-                for run, at in zip(of_scheme, reached)
+                for run, at in zip(of_strategy, reached)
             ]
         if all(row[4] is None for row in rows):
             rows = []
@@ -282,8 +282,8 @@ class TimeToTarget(Plot):
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         axes = canvas.panel()
         unit, label = axis_of(data["x"][0], max(at for at in data["at"] if at is not None))
-        schemes = data.by("name")
-        for place, each in enumerate(schemes.values()):
+        strategies = data.by("name")
+        for place, each in enumerate(strategies.values()):
             seeds = [at / unit for at in each["at"] if at is not None]
             mean, low, high = (each[column][0] for column in ("mean", "low", "high"))
             if mean is None:  # a mean over the seeds that reached it would be too good
@@ -299,7 +299,7 @@ class TimeToTarget(Plot):
                 hollow: dict[str, Any] = {"markerfacecolor": "white", "markeredgewidth": 0.7}
                 at = [place + 0.22] * len(seeds)
                 axes.plot(at, seeds, "o", color="black", markersize=3, **hollow)
-        canvas.name_bars(axes, list(schemes))
+        canvas.name_bars(axes, list(strategies))
         axes.set_ylim(bottom=0)
         column = data.columns[1]
         score = SCORES.get(column.removeprefix("target_"), ACCURACY)

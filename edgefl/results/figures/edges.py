@@ -63,11 +63,11 @@ class DeviceSpeeds(Plot):
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         axes = canvas.panel()
-        schemes, (unit, unit_name) = data.by("name"), unit_up_to(max(data["most_s"]), "s")
+        strategies, (unit, unit_name) = data.by("name"), unit_up_to(max(data["most_s"]), "s")
         medians = {edge: each["median_s"] for edge, each in data.by("edge").items()}
         order = {edge: at for at, edge in enumerate(fastest_first(medians))}
-        for place, (name, each) in enumerate(schemes.items()):
-            shift = 0.6 * ((place + 0.5) / len(schemes) - 0.5)
+        for place, (name, each) in enumerate(strategies.items()):
+            shift = 0.6 * ((place + 0.5) / len(strategies) - 0.5)
             x = [order[edge] + shift for edge in each["edge"]]
             colour, marker = look(place)["color"], MARKERS[place % len(MARKERS)]
             low, middle, high = (
@@ -90,7 +90,7 @@ class DeviceSpeeds(Plot):
             axes.set_xlabel("Edges, from the fastest")
         axes.set_ylabel(f"Training of a task ({unit_name})")
         axes.set_ylim(bottom=0)
-        if len(schemes) > 1:
+        if len(strategies) > 1:
             canvas.legend(axes)
 
 
@@ -133,8 +133,8 @@ class EnergyUse(Plot):
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
         by_run = [
             (name, run.config.get("seed"), edges.values())
-            for name, of_scheme in runs.items()
-            for run in of_scheme
+            for name, of_strategy in runs.items()
+            for run in of_strategy
             if (edges := energy.joules(run.path))
         ]
         rows = [
@@ -146,21 +146,23 @@ class EnergyUse(Plot):
 
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         axes = canvas.panel()
-        schemes = data.by("name")
+        strategies = data.by("name")
         means = {
             (name, state): fmean(of_state["joules"])
-            for name, each in schemes.items()
+            for name, each in strategies.items()
             for state, of_state in each.by("state").items()
         }
-        highest = max(sum(means[name, state] for state in STATES) for name in schemes)
+        highest = max(sum(means[name, state] for state in STATES) for name in strategies)
         unit, text = unit_up_to(highest, "J")
-        bottoms = [0.0] * len(schemes)
+        bottoms = [0.0] * len(strategies)
         for place, state in enumerate(STATES):
-            heights = [means[name, state] / unit for name in schemes]
+            heights = [means[name, state] / unit for name in strategies]
             if any(heights):
-                axes.bar(range(len(schemes)), heights, 0.7, bottoms, label=state, **filled(place))
+                axes.bar(
+                    range(len(strategies)), heights, 0.7, bottoms, label=state, **filled(place)
+                )
             bottoms = [low + height for low, height in zip(bottoms, heights)]
-        canvas.name_bars(axes, list(schemes))
+        canvas.name_bars(axes, list(strategies))
         axes.set_ylabel(f"Energy of all edges ({text})")
         canvas.legend(axes)
 
@@ -173,7 +175,7 @@ class LabelPartition(Plot):
     LIMITS = LOG = ""
 
     def data(self, runs: Runs, style: PlotStyle) -> PlotData:
-        for _, run in first_seeds(runs):  # the schemes of an experiment share a partition
+        for _, run in first_seeds(runs):  # the strategies of an experiment share a partition
             counts = {
                 row["edge"]: [int(count) for key, count in row.items() if key.startswith("label_")]
                 for row in read_csv(run.path / EDGES)
@@ -241,12 +243,12 @@ class LinkUse(Plot):
     def draw(self, data: PlotData, canvas: Canvas) -> None:
         panels = canvas.panels(4, 2, 1.5, sharex=True)
         unit, label = axis_of("emulated_s", max(data["at"]))
-        schemes = list(data.by("name"))
+        strategies = list(data.by("name"))
         for column, (direction, word) in enumerate(DIRECTIONS.items()):
             busy, rate = panels[column], panels[column + 2]
             own = data.where(direction=direction)
             for name, each in own.by("name").items():
-                x, place = [at / unit for at in each["at"]], schemes.index(name)
+                x, place = [at / unit for at in each["at"]], strategies.index(name)
                 canvas.line(busy, place, name, x, each["busy"])
                 rate.plot(x, each["mbit_s"], **marked(place))
             for limit in sorted({each for each in own["capacity_mbit_s"] if each}):

@@ -122,7 +122,7 @@ def _reason(plot: Plot, runs: Runs) -> str:
 
 
 def _numbers(plot: Plot, runs: Runs, style: PlotStyle) -> PlotData:
-    paths = [str(run.path) for of_scheme in runs.values() for run in of_scheme]
+    paths = [str(run.path) for of_strategy in runs.values() for run in of_strategy]
     with undamaged(Path(", ".join(paths))):
         return plot.data(runs, style)
 

@@ -18,9 +18,17 @@ from edgefl.results.figures.base import (
     axis_of,
     first_seeds,
 )
-from edgefl.results.read import MISSING
+from edgefl.results.read import MISSING, as_rows, columns_of
 from edgefl.results.run_files import RunFiles
-from edgefl.results.timeline import AWAY, COMPUTE, DOWNLINK, FAULT, LANES, UPLINK
+from edgefl.results.timeline import (
+    AWAY,
+    COMPUTE,
+    DOWNLINK,
+    FAULT,
+    LANES,
+    SLICES,
+    UPLINK,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,23 +85,15 @@ class EdgeTimeline(Plot):
 
 def _columns(name: str, run: RunFiles) -> list[np.ndarray]:
     """Return the slices and instants of a run, in the order of their beginnings, as COLUMNS."""
-    slices, instants = run.timeline.slice_columns(and_open=True), run.timeline.instant_columns()
-    end_s = np.where(np.isnan(slices.end_s), run.timeline.emulated_s, slices.end_s)
-    shown = (slices.kind != run.texts.number("idle")) & (end_s > slices.begin_s)
+    slices, instants = run.timeline.slice_rows(and_open=True), run.timeline.instant_rows()
+    slices["end_s"][np.isnan(slices["end_s"])] = run.timeline.emulated_s
+    lasts = slices["end_s"] > slices["begin_s"]
+    slices = slices[lasts & (slices["kind"] != run.texts.number("idle"))]
+    edge, kind, t_s, task, _ = columns_of(instants)
+    marks = as_rows(SLICES, edge, len(LANES), kind, t_s, t_s, task, MISSING)
+    columns = columns_of(np.concatenate([slices, marks]))
     lanes = np.array([run.texts.number(lane) for lane in (*LANES, MARK)])
-    marks = len(instants.t_s)
-    columns = [
-        np.concatenate(each)
-        for each in (
-            (slices.edge[shown], instants.edge),
-            (lanes[slices.lane[shown]], np.full(marks, lanes[-1])),
-            (slices.kind[shown], instants.kind),
-            (slices.begin_s[shown], instants.t_s),
-            (end_s[shown], instants.t_s),
-            (slices.task[shown], instants.task),
-            (slices.size_bytes[shown], np.full(marks, MISSING)),
-        )
-    ]
+    columns[1] = lanes[columns[1]]
     ranks, texts = run.texts.ranks(), np.array([*run.texts.all, None], object)
     order = np.lexsort((ranks[columns[1]], ranks[columns[0]], columns[3]))
     texts_of, numbers = columns[:3], columns[3:]

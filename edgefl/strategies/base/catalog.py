@@ -1,4 +1,4 @@
-"""Strategies by name. The folder is the registry: fedasmu_fa.py is "fedasmu-fa".
+"""Strategies by name. The folder is the registry: k_async.py is "k-async".
 
 ``my_pkg.my_algo:MyAlgo`` and ``path/to/my_algo.py:MyAlgo`` are names, too.
 """
@@ -13,7 +13,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-from edgefl.catalog import FORMS, OWN_FILE, STRATEGIES, load_dotted
+from edgefl.catalog import FORMS, OWN_FILE, STRATEGIES, VARIANTS, load_dotted
 from edgefl.entry_points import entries
 from edgefl.errors import UserError, nearest
 from edgefl.snake_case import snake
@@ -26,14 +26,13 @@ ROOM = Path(__file__).resolve().parents[1]
 
 def strategy_names() -> list[str]:
     """Return the name of every strategy in the folder, sorted."""
-    return sorted(
-        path.stem.replace("_", "-") for path in ROOM.glob("*.py") if path.stem != "__init__"
-    )
+    stems = (path.stem for path in ROOM.glob("*.py") if path.stem != "__init__")
+    return sorted([*(stem.replace("_", "-") for stem in stems), *VARIANTS])
 
 
 def file_stem(name: str) -> str:
     """Return the file name of a strategy, without its suffix."""
-    return name.replace("-", "_")
+    return VARIANTS.get(name, name).replace("-", "_")
 
 
 def own_modules(kind: type[Strategy], selector: type[Selector] = Selector) -> tuple[str, ...]:
@@ -120,16 +119,11 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
         near = nearest(name, [*strategy_names(), *entries(STRATEGIES)])
         raise UserError(f"unknown strategy {name!r}{near}; one of your own: {FORMS}")
     module = importlib.import_module(f"edgefl.strategies.{file_stem(name)}")
-    own = [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type)
-        and issubclass(value, Strategy)
-        and value.__module__ == module.__name__
-    ]
-    if not own:
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    found = {each.__name__.lower(): each for each in classes if issubclass(each, Strategy)}
+    if (own := name.replace("-", "")) not in found:
         raise TypeError(
-            f"edgefl/strategies/{file_stem(name)}.py defines no strategy: expected a subclass of"
-            " Strategy; shared code belongs in edgefl/strategies/base"
+            f"edgefl/strategies/{file_stem(name)}.py defines no {name}: expected a subclass of"
+            " Strategy with this name; shared code belongs in edgefl/strategies/base"
         )
-    return own[-1]
+    return found[own]

@@ -161,6 +161,6 @@ def find(name: str, options: dict[str, Any], base: Path | None = None) -> Select
     made = catalog.made(PACKAGE, name, ATTRIBUTE, options, base, WORD)
     if not isinstance(made, Selector):
         raise UserError(
-            f"selection {name!r}: expected an edgefl.api.Selector, found a {type(made).__name__}"
+            f"selection {name!r}: expected an edgefl.api.Selector, found {type(made).__name__}"
         )
     return made

@@ -94,7 +94,7 @@ class Tuning(Table):
     Then these are tried one after another, each at the best setting so far.
     ``share``: of each limit of the part's ``[stop]``, at least .1.
     ``seeds``: of these runs alone, in no table; the score is the mean over them.
-    ``metric``: the score, a name of ``edgefl.plugins.sweep.metrics``.
+    ``metric``: the score, a name of ``edgefl.plugins.sweep.choice``.
     ``extend``: how many more settings of each method are tried while a best value lies at an edge
     of its grid: one value beyond the edge, of one knob.
     ``overrides``: further changes to the config of these runs.

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from edgefl.clocks.setup.learning import learning
 from edgefl.config.file import base_of, load
 from edgefl.models.workspace import Workspace, wrap
-from edgefl.plugins.sweep.metrics import facts_of
+from edgefl.plugins.sweep.choice import facts_of
 from edgefl.record.files import CONFIG, EVENTS, LABELS, METRICS
 from edgefl.results.families import by_label as labels
 from edgefl.results.families import slots

@@ -21,16 +21,14 @@ from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.config.file import Config, base_of, load
 from edgefl.errors import UserError, listed, nearest
-from edgefl.plugins.sweep.choice import Tried, best_of
-from edgefl.plugins.sweep.metrics import metric
-from edgefl.plugins.sweep.samplers import Sampler
-from edgefl.plugins.sweep.search import Method, Sweep, SweepPlan
+from edgefl.plugins.sweep.choice import Tried, best_of, metric
+from edgefl.plugins.sweep.search import Method, Sampler, Sweep, SweepPlan
 from edgefl.plugins.sweep.settings import GridAxis, Setting, settings, toml_text
 from edgefl.plugins.sweep.sweep_runs import SweepRun
 from edgefl.results.run_files import replace_file, seed_name
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
-from edgefl.strategies.sync_tdma_fl import SyncTdmaFL
+from edgefl.strategies.tdma_fl import SyncTdmaFL
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.results import RESULT, TUNING, Key, setting_text
 

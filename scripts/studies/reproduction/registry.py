@@ -22,7 +22,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from edgefl.config.errors import Source, validated
+from edgefl.config.section import Source, validated
 from edgefl.errors import UserError, nearest, undamaged
 from reproduction.entry import CONFIGS, LOOKS, Entry, Paper
 

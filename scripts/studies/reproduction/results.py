@@ -18,11 +18,11 @@ from statistics import fmean
 from typing import Any
 
 from edgefl.errors import undamaged
-from edgefl.plugins.sweep.metrics import facts_of, late_accuracy
+from edgefl.plugins.sweep.choice import facts_of, late_accuracy
 from edgefl.record.files import METRICS, SUMMARY
-from edgefl.results.compare import Spread, spread
 from edgefl.results.read import number, read_csv
 from edgefl.results.run_files import replace_file
+from edgefl.results.statistics import Spread, spread
 from edgefl.results.summary import evaluations, staleness_stats
 from reproduction.entry import Entry, Part, Scale
 from reproduction.measures import MEASURES

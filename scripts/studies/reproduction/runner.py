@@ -25,8 +25,8 @@ from edgefl.clocks.setup.resumption import RunStage
 from edgefl.clocks.setup.rundir import git_commit
 from edgefl.config.file import FACTS, dump
 from edgefl.errors import UserError
+from edgefl.plugins.sweep.choice import facts_of, metric
 from edgefl.plugins.sweep.command import SweepLines
-from edgefl.plugins.sweep.metrics import facts_of, metric
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
 from edgefl.results.run_files import read_config, replace_file, title
 from reproduction import registry

@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 import orjson
 import pytest
-import torch
 from builders import experiment, small_run
 from pools import SPREAD, learned_of
 from recorded_items import HandRun
-from safetensors.numpy import load_file
 
-from edgefl.clocks.setup.learning import Learning, learning, with_experiment
+from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.coordinator import thread_messages as messages
@@ -114,16 +112,6 @@ def test_what_is_held_out() -> None:
     assert [len(rows) for rows in nearly_all.values()] == [1, 1, 1, 1]
 
 
-def test_the_draw_is_of_the_edge_and_the_seed_alone() -> None:
-    """An edge that has only its own file draws the same samples as the coordinator."""
-    whole = {"a": np.array([9, 4, 7, 1, 3]), "b": np.array([0, 2, 5, 6, 8])}
-    ours = edge_data.divided(whole, 0.4, Streams(3))[1]["b"]
-    alone = edge_data.divided({"b": np.arange(5)}, 0.4, Streams(3))[1]["b"]
-    assert ours.tolist() == whole["b"][alone].tolist()
-    draws = {tuple(edge_data.divided(whole, 0.4, Streams(seed))[1]["b"]) for seed in range(9)}
-    assert len(draws) > 3
-
-
 def test_edges_train_on_the_rest_and_say_so(tmp_path: Path) -> None:
     """A strategy knows the training samples only; the train loss is theirs, too."""
     given = {"evaluation": {"edges": {"held_out": 0.2}}, "stop": {"versions": 2}}
@@ -141,16 +129,6 @@ def test_edges_train_on_the_rest_and_say_so(tmp_path: Path) -> None:
         edge: count for edge, (_, count) in counts.items()
     }
     assert not set(learned.held_out.indices) & set(learned._picked())
-
-
-def test_another_seed_of_the_same_data_holds_out_other_samples() -> None:
-    given = experiment(**DIGITS, evaluation={"edges": {"held_out": 0.2}})
-    other = given.model_copy(update={"seed": 2})
-    made, anew = with_experiment(learning(given, None), other), learning(other, None)
-    assert made.held_out is not None and anew.held_out is not None
-    assert made.held_out.indices.tolist() == anew.held_out.indices.tolist()
-    assert made.shards.indices.tolist() == anew.shards.indices.tolist()
-    assert made.data_digest() == anew.data_digest()
 
 
 def test_an_edge_with_its_own_file_trains_on_the_same_samples(tmp_path: Path) -> None:
@@ -245,31 +223,6 @@ def test_moments_that_are_scored(tmp_path: Path) -> None:
         assert version == sum(t < at_s or (t == at_s and at_s == 2.2) for t in published)
 
 
-def test_without_the_table_nothing_is_scored(tmp_path: Path) -> None:
-    _, run = small_run(tmp_path, stop={"versions": 2})
-    assert not (run / "clients.csv").exists()
-
-
-def test_scoring_changes_no_other_file(tmp_path: Path) -> None:
-    _, plain = small_run(tmp_path / "plain", stop={"versions": 3})
-    often = {"edges": {"every_versions": 1}}
-    _, scored = small_run(tmp_path / "scored", stop={"versions": 3}, evaluation=often)
-    for name in ("events.jsonl", "links.csv", "model.safetensors"):
-        assert (plain / name).read_bytes() == (scored / name).read_bytes()
-
-
-def test_the_last_scores_are_those_of_the_model_that_the_run_leaves(tmp_path: Path) -> None:
-    evaluation = {"edges": {"held_out": 0.25, "every_versions": 2}}
-    learned = learned_of(stop={"versions": 5}, evaluation=evaluation)
-    run_virtual(learned, 0, tmp_path / "run")
-    weights = aligned_copy(load_file(tmp_path / "run" / "model.safetensors")["weights"])
-    for row in rows_of(tmp_path / "run")[-3:]:
-        loss, accuracy = by_hand(learned, weights, row["edge"])
-        assert row["version"] == "5"
-        assert float(row["loss"]) == pytest.approx(loss, abs=2e-6)
-        assert float(row["accuracy"]) == pytest.approx(accuracy, abs=1e-6)
-
-
 def test_an_edge_with_one_sample_has_no_scores(tmp_path: Path) -> None:
     sections: dict[str, Any] = {
         "edges": {"count": 200},
@@ -316,13 +269,6 @@ def test_scores_of_a_version_and_of_its_edges_do_not_mix(tmp_path: Path) -> None
     assert files["metrics.csv"].count(b"\n") == 2
 
 
-def test_the_input_of_a_journal_says_of_what_the_scores_are() -> None:
-    for of_edges in (False, True):
-        item = messages.Scored(3, (0.5, math.inf, 2.0), of_edges=of_edges)
-        row, arrays = messages.row(item)
-        assert messages.from_row(orjson.loads(orjson.dumps(row)), arrays, {}) == item
-
-
 # ---------------------------------------------------------------------- wrong keys
 @pytest.mark.parametrize(
     ("section", "line"),
@@ -338,17 +284,3 @@ def test_wrong_values(section: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError, match="validation error") as error:
         EdgeScores.model_validate(section)
     assert line in str(error.value)
-
-
-def test_samples_of_a_text_of_which_no_token_counts_have_no_loss() -> None:
-    learned = learned_of()
-    inputs, targets = learned.train
-    loss, accuracy = evaluate(
-        learned.workspace,
-        learned.initial_weights(),
-        inputs[:3],
-        targets[:3],
-        torch.nn.functional.cross_entropy,
-        terms=lambda part: 0,
-    )
-    assert math.isnan(loss) and 0 <= accuracy <= 1

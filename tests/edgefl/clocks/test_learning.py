@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from builders import experiment
 
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.learning import learning, with_experiment
-from edgefl.config.groups import PartFinder, parts
+from edgefl.clocks.setup.network import devices
+from edgefl.config.experiment import PartFinder, parts
 from edgefl.data import edge_data
 
 BURSTS = {"samples_per_s": 100.0, "slowest_ratio": 3.0}

@@ -117,6 +117,7 @@ def test_a_lengthened_run_leaves_the_bytes_of_one_that_was_begun_with_these_keys
     assert read_config(folder / "fedbuff")["run"]["lengthened"] == lengthened
 
 
+@pytest.mark.slow
 def test_a_run_is_lengthened_twice_and_broken_off_between(folder: Path) -> None:
     begun(folder, {"emulated_s": 9.0}, keep_state=True)
     begun(folder.with_name("whole"), {"emulated_s": 30.0}, keep_state=True)

@@ -74,6 +74,22 @@ def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     assert found.status == "missing" and "--engine ray" in found.found and "install" in found.advice
 
 
+@pytest.mark.parametrize(
+    ("words", "prefix", "status"),
+    [
+        ("'--enable-optimizations'", "/home/me/.pyenv", "ok"),
+        ("'--enable-shared'", "/home/me/.pyenv", "limited"),
+        ("'--enable-shared'", "/usr", "ok"),  # Debian optimizes in another way
+    ],
+)
+def test_a_python_that_was_built_without_optimizations_is_told(
+    words: str, prefix: str, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor.sysconfig, "get_config_var", lambda name: words)
+    monkeypatch.setattr(doctor.sys, "base_prefix", prefix)
+    assert named("python").status == status
+
+
 def test_a_folder_that_cannot_be_written_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     assert named("runs").status == "missing" and "--out" in named("runs").advice

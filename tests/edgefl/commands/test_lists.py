@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
-from inspect import cleandoc
 from pathlib import Path
 
 import pytest
@@ -16,13 +14,8 @@ from paths import CONFIGS, ROOT
 from typer import Typer
 from typer.testing import CliRunner
 
-from edgefl import __version__, cli, exit_status
-from edgefl.cli import (
-    app,
-    command_names,
-    first_paragraph,
-    loaded,
-)
+from edgefl import cli, exit_status
+from edgefl.cli import app
 from edgefl.clocks.wall.edge.membership import Membership
 from edgefl.commands import lists, new, options, run
 from edgefl.commands.new import NewKind
@@ -131,6 +124,7 @@ class MyMean(Rounds):
 '''
 
 
+@pytest.mark.slow
 def test_the_keys_of_a_config_are_listed(edgefl: Command) -> None:
     out = edgefl("configs", "--keys")[1]
     assert "training.learning_rate = 0.05" in out and "micro_batch_size" not in out
@@ -140,20 +134,6 @@ def test_the_keys_of_a_config_are_listed(edgefl: Command) -> None:
     assert "training.epochs = 1" in basic.split("basic:")[1]
     assert "training.micro_batch_size = none" in advanced
     assert "groups.count = required" in edgefl("configs", "groups", "--keys")[1]
-
-
-def test_the_schema_is_printed(edgefl: Command) -> None:
-    status, out, err = edgefl("schema")
-    assert (status, err) == (0, "")
-    assert json.loads(out)["title"] == "Experiment file of edgefl"
-
-
-def test_the_help_has_groups(edgefl: Command) -> None:
-    out = edgefl("--help")[1]
-    places = [out.index(f"─ {panel} ─") for panel in cli.PANELS]
-    assert places == sorted(places)
-    assert places[0] < out.index("│ run ") < places[1] < out.index("│ plot ")
-    assert out.index("│ replay ") > places[-1]
 
 
 def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
@@ -220,11 +200,6 @@ def test_bad_input_is_one_line_and_status_2(
     status, out, err = edgefl(*words)
     assert (status, out) == (2, "") and list(tmp_path.iterdir()) == []
     assert err.startswith(f"edgefl: {line}") and err.count("\n") == 1
-
-
-def test_all_of_the_checkouts_files_are_packaged() -> None:
-    there = [file.relative_to(ROOT).as_posix() for file in CONFIGS.rglob("*.toml")]
-    assert packaged.names() == sorted(there) and "configs/quickstart.toml" in there
 
 
 def test_a_packaged_file_is_used_where_no_such_file_is(
@@ -356,12 +331,6 @@ def test_a_name_of_python_is_not_written_over_it(name: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("program", "name"), [(app, "edgefl"), (emulator_app, "emulator")])
-def test_the_version(program: Typer, name: str) -> None:
-    told = CliRunner().invoke(program, ["--version"])
-    assert (told.exit_code, told.output.strip()) == (0, f"{name} {__version__}")
-
-
 @pytest.mark.parametrize(
     ("program", "name", "begun", "whole"),
     [(app, "edgefl", "strat", "strategies"), (emulator_app, "emulator", "cali", "calibrate")],
@@ -419,13 +388,6 @@ def test_a_listing_imports_no_other_command() -> None:
     assert "edgefl.commands.lists" in modules and modules & (HEAVY - {"pydantic"}) == set()
     assert not modules & {"edgefl.commands.run", "edgefl.config.experiment"}
     assert not imported("strategies") & {"torch", "zmq", "sklearn", "matplotlib"}
-
-
-@pytest.mark.parametrize("name", command_names())
-def test_the_help_that_is_listed_is_that_of_the_command(name: str) -> None:
-    whole = loaded(name)
-    listed = cleandoc(first_paragraph(name))
-    assert listed == (whole.help or "").partition("\n\n")[0] and whole.name == name
 
 
 WORDS = ["edgefl", "edge", "--connect", "tcp://127.0.0.1:1", "--id", "e000"]

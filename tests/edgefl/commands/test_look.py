@@ -18,7 +18,7 @@ from builders import small_run
 from compared_runs import evaluated_run
 from html_pages import HtmlPage
 from paths import ROOT
-from recorded import killed, record
+from recorded import record
 
 from edgefl import cli
 from edgefl.commands.options import kept_aside
@@ -74,7 +74,7 @@ def first(tmp_path: Path) -> None:
 
 @pytest.fixture
 def seeds(tmp_path: Path) -> Path:
-    """In runs/x: three seeds of two schemes."""
+    """In runs/x: three seeds of two strategies."""
     folder = tmp_path / "runs" / "x"
     for seed in (1, 2, 3):
         evaluated_run(folder / "fedavg" / f"seed{seed}", seed, SLOW, step_s=seed)
@@ -204,32 +204,6 @@ def test_a_hint_can_be_copied_whatever_a_folder_is_called(edgefl: Edgefl) -> Non
 
 
 # ---------------------------------------------------------------------- compare
-def test_seeds_have_intervals_and_single_runs_have_none(edgefl: Edgefl, seeds: Path) -> None:
-    lines = edgefl("compare runs/x")[1].splitlines()
-    at = lines.index(next(line for line in lines if line.startswith("Over seeds")))
-    assert [line.split() for line in lines[at + 4 : at + 8]] == [
-        ["fedavg", "3", "0.800", "±", "0.000", "8.00", "±", "4.00"],
-        ["[0.800,", "0.800]", "[0.00,", "17.9]"],
-        ["fedbuff", "3", "0.900", "±", "0.000", "4.00", "±", "2.00"],
-        ["[0.900,", "0.900]", "[0.00,", "8.97]"],
-    ]
-    single = edgefl("compare runs/x/fedavg/seed1 runs/x/fedbuff/seed1")[1]
-    assert "Over seeds" not in single and "interval" not in single
-    assert single.splitlines()[-1] == "next: edgefl plot runs/x/fedavg/seed1 runs/x/fedbuff/seed1"
-
-
-def test_a_baseline_has_speed_ups_and_p(edgefl: Edgefl, seeds: Path) -> None:
-    evaluated_run(seeds / "other" / "seed1", 1, SLOW, config={"training": {"epochs": 2}})
-    lines = edgefl("compare runs/x --baseline fedavg")[1].splitlines()
-    shown = "\n".join(line.rstrip() for line in lines)
-    assert "Against fedavg" in shown and "2.00\u00d7" in shown and "p <0.001" in shown
-    assert "other: 1 of 3 seeds in common with fedavg" in lines
-    assert "p is adjusted for 2 comparisons (Holm)" in lines
-    told = "* other differs: training.epochs = 2 instead of 1, seeds = [1] instead of [1, 2, 3]"
-    assert told in lines
-    assert all(len(line) <= 80 for line in lines if not line.startswith(("*", "95")))
-
-
 @pytest.mark.parametrize("option", ["--markdown", "--latex"])
 def test_a_table_for_a_paper_is_all_that_is_printed(
     edgefl: Edgefl, seeds: Path, option: str
@@ -250,30 +224,6 @@ def test_columns_by_the_words_of_the_table(edgefl: Edgefl, seeds: Path) -> None:
     heads = [line for line in edgefl(f"{words} --latex")[1].splitlines() if "strategy" in line]
     assert heads[0].startswith("strategy & up (") and heads[0].count("&") == 3
     assert "nearest: 'staleness'" in edgefl("compare runs/x --columns stalenes")[2]
-
-
-def test_a_run_killed_in_the_middle_of_a_line(edgefl: Edgefl, seeds: Path) -> None:
-    evaluated_run(seeds / "killed" / "seed1", 1, FAST[:4], killed=True)
-    evaluated_run(seeds / "begun" / "seed1", 1, [], killed=True)
-    shown = edgefl("compare runs/x --baseline killed --csv all.csv")[1]
-    assert "killed" in shown and "unfinished" in shown
-    rows = {row["name"]: row for row in read("all.csv")}
-    assert rows["killed"]["accuracy_mean"] == "0.85"
-    assert rows["begun"]["accuracy_mean"] == "" and rows["begun"]["verdict"] == "unfinished"
-    assert rows["fedbuff"]["gain_pairs"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        ("--effect 0.01", "it with --baseline"),
-        ("--baseline fedavg --effect 0", "a difference"),
-        ("--baseline fedavg --effect nan", "a difference"),
-    ],
-)
-def test_an_effect_that_cannot_be(edgefl: Edgefl, seeds: Path, words: str, told: str) -> None:
-    status, _, error = edgefl(f"compare runs/x {words}")
-    assert status == 2 and error.startswith("edgefl: --effect ") and f"expected {told}" in error
 
 
 def test_strict(edgefl: Edgefl, seeds: Path) -> None:
@@ -335,21 +285,6 @@ def test_files_and_formats(edgefl: Edgefl, words: str, files: list[str], tmp_pat
     status, out, err = edgefl(f"plot runs/x {words}")
     assert (status, err) == (0, "") and left(tmp_path) == files
     assert sorted(out.splitlines()[:-1]) == files
-
-
-@pytest.mark.usefixtures("fedbuff")
-def test_the_numbers_of_a_figure(edgefl: Edgefl) -> None:
-    words = "--kind time-to-target --x bytes --target 0.9 --out t.svg --data t.csv"
-    assert edgefl(f"plot runs/x {words}")[0] == 0
-    (row,) = read("t.csv")
-    assert (row["name"], row["target"], row["x"]) == ("fedbuff", "0.9", "bytes")
-    assert (row["seed"], row["at"], row["mean"], row["low"]) == ("1", "4500.0", "4500.0", "")
-
-
-def test_a_killed_run_plots_as_far_as_it_got(edgefl: Edgefl, tmp_path: Path, fedbuff: Path) -> None:
-    killed(fedbuff)
-    assert edgefl("plot runs/x --list")[1].startswith("accuracy ")
-    assert edgefl("plot runs/x --out a.svg")[0] == 0 and left(tmp_path) == ["a.svg"]
 
 
 @pytest.mark.usefixtures("fedbuff")

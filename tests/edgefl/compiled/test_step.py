@@ -212,6 +212,7 @@ def test_steps_one_by_one_are_the_same_bytes_as_all_in_one_call() -> None:
     assert together.tobytes() == apart.tobytes()
 
 
+@pytest.mark.slow
 def test_a_step_does_not_depend_on_what_was_computed_before() -> None:
     """Whatever the memory held: other sizes of batches, and numbers that are not finite."""
     torch.manual_seed(6)
@@ -233,6 +234,7 @@ def test_a_step_does_not_depend_on_what_was_computed_before() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.slow
 def test_what_is_not_finite_stays_so(value: float) -> None:
     model = nn.Sequential(
         nn.Conv2d(1, 2, 2), nn.ReLU(), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 3)
@@ -318,6 +320,7 @@ def test_damaged_code_is_made_again(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("of", ["file", "folder"])
+@pytest.mark.slow
 def test_code_that_others_can_write_is_not_run(folder: Path, of: str) -> None:
     model, network = tiny()
     assert works(network, model)

@@ -392,14 +392,6 @@ def test_the_digest_covers_what_edges_must_share(good: Path) -> None:
     assert changed[0] == plain[0] and changed[1] != plain[1]
 
 
-def test_a_speed_may_be_left_to_the_host(good: Path) -> None:
-    auto = config_file.load(good, ["speed=auto"])
-    assert (auto.speed, auto.chosen_speed) == ("auto", 1.0), "under the virtual clock"
-    assert config_file.load(good, ["speed=2"]).chosen_speed == 2.0
-    with pytest.raises(UserError, match="speed: expected .* or 'auto', found 0"):
-        config_file.load(good, ["speed=0"])
-
-
 def test_the_shared_part_crosses_the_wire(good: Path) -> None:
     here = config_file.load(
         good,
@@ -582,15 +574,6 @@ def test_a_chain_ends_at_the_first_that_extends_nothing(tmp_path: Path) -> None:
     found = load(tmp_path / "inner" / "last.toml")
     assert (found.seed, found.stop.versions, found.links.up_mbit_s) == (9, 4, 2.0)
     assert base_of(tmp_path / "inner" / "last.toml") == tmp_path / "inner"
-
-
-def test_another_model_brings_options_of_its_own(tmp_path: Path) -> None:
-    path = written(
-        tmp_path, ours='extends = "base.toml"\nname = "ours"\n[model]\nname = "lenet5"\n'
-    )
-    assert load(path).model.options() == {}  # mlp's hidden is not lenet5's
-    path = written(tmp_path, ours='extends = "base.toml"\nname = "ours"\n[model]\nname = "mlp"\n')
-    assert load(path).model.options() == {"hidden": [8]}
 
 
 @pytest.mark.parametrize(

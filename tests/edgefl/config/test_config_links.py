@@ -10,12 +10,18 @@ import pytest
 from builders import S, experiment, layout, vector
 from paths import CONFIGS
 
-from edgefl.clocks.setup.devices import devices, emulated_devices
-from edgefl.clocks.setup.network import latencies, network, shape_of, usual_bit_s
+from edgefl.clocks.setup.network import (
+    devices,
+    emulated_devices,
+    latencies,
+    network,
+    shape_of,
+    usual_bit_s,
+)
 from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config import file as config_file
-from edgefl.config.groups import parts, warnings
+from edgefl.config.experiment import group_warnings, parts
 from edgefl.errors import UserError
 from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace
@@ -116,7 +122,7 @@ def test_a_dead_stretch_is_warned_of_once(tmp_path: Path) -> None:
     loaded = config_file.load(
         written(tmp_path, "[links]\ntrace_up = 'tunnel.csv'\ntrace_down = 'tunnel.csv'")
     )
-    warning, repeats = warnings(loaded, tmp_path)
+    warning, repeats = group_warnings(loaded, tmp_path)
     assert warning.endswith(
         "tunnel.csv: nothing for 3.000000000 s from 1.000000000 s on (more than 1.000000000 s)"
     )
@@ -129,20 +135,20 @@ def test_a_run_longer_than_its_trace_is_warned_of(tmp_path: Path, stop: str, cou
     loaded = config_file.load(
         written(tmp_path, "[links]\ntrace_up = 't.csv'\n"), [f"stop={{{stop}}}"]
     )
-    said = warnings(loaded, tmp_path)
+    said = group_warnings(loaded, tmp_path)
     assert len(said) == count
     assert all("t.csv repeats every 2 s: its last row lasts 1 s" in line for line in said)
 
 
 def test_what_counts_for_nothing_is_warned_of(tmp_path: Path) -> None:
     text = "[medium]\nkind = 'tdma'\nslot_ms = 1\nrate_mbit_s = 1\n[links]\nprofile = 'lora-like'"
-    (warning,) = warnings(config_file.load(written(tmp_path, text)), tmp_path)
+    (warning,) = group_warnings(config_file.load(written(tmp_path, text)), tmp_path)
     assert (
         warning == 'links: the loss of profile lora-like has no effect on a medium of kind "tdma",'
         " where edges have no rate of their own"
     )
-    assert not warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
-    assert not warnings(
+    assert not group_warnings(config_file.load(written(tmp_path, text + "\nloss = 0")), tmp_path)
+    assert not group_warnings(
         config_file.load(written(tmp_path, text.replace("lora-like", "lte"))), tmp_path
     )
 
@@ -164,7 +170,7 @@ SHARED_UP = "[medium]\nkind = 'bottleneck'\nup_mbit_s = 1\n"
     ],
 )
 def test_rates_of_links_that_count_for_nothing(tmp_path: Path, text: str, what: str | None) -> None:
-    found = warnings(config_file.load(written(tmp_path, text)), tmp_path)
+    found = group_warnings(config_file.load(written(tmp_path, text)), tmp_path)
     kind = "tdma" if "tdma" in text else "bottleneck"
     assert found == (
         []
@@ -202,7 +208,7 @@ def test_groups_override_the_base_in_order(tmp_path: Path) -> None:
         "down": 8_400_000,
     }, "of the base nothing that the profile says"
     assert latencies(given) == {"a": 7 * MS, "b": 25 * MS, "c": 25 * MS}
-    assert devices(given) == {"a": Rate(50.0), "b": Rate(1800.0), "c": Rate(1800.0)}
+    assert devices(given) == {"a": Rate(50.0), "b": Rate(1440.0), "c": Rate(1440.0)}
 
 
 def test_the_keys_beside_a_profile_override_it() -> None:
@@ -327,29 +333,6 @@ def test_a_class_goes_by_the_edge_s_data_and_takes_its_time_for_all_of_it() -> N
         assert made[edge].task_samples == 2 * size and runtime.low_ns <= took_ns <= runtime.high_ns
     assert made["e009"].runtime.name == "long"
     assert devices(given, CLASSED) == made != devices(given, dict.fromkeys(CLASSED, 100))
-
-
-def test_where_nobody_knows_all_sizes_they_count_as_equal_everywhere() -> None:
-    """With shards, an edge on another machine knows only the size of its own data.
-
-    It must still compute the same class as the launcher.
-    """
-    given = experiment(edges={"count": 10}, devices={"spread": "classes"}, data={"source": "shard"})
-    whole = devices(given, CLASSED)
-    assert all(devices(given, {edge: size})[edge] == whole[edge] for edge, size in CLASSED.items())
-
-
-def test_groups_draw_for_themselves() -> None:
-    spread = {"slowest_ratio": 9.0}
-    one = devices(
-        experiment(
-            edges={"count": 8},
-            groups=[{"name": "x", "count": 4}, {"name": "y", "count": 4}],
-            devices=spread,
-        )
-    )
-    rates = [device.samples_per_s for device in one.values() if isinstance(device, Rate)]
-    assert sorted(rates[:4]) == sorted(rates[4:]) and rates[:4] != rates[4:]
 
 
 # ------------------------------------------------------------------ files and wires

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import S, experiment, small_run
+from builders import S, experiment
 
-from edgefl.clocks.setup.devices import devices, in_tokens, longest_text, training_plan
+from edgefl.clocks.setup.network import devices, in_tokens, longest_text, training_plan
 from edgefl.config import file as config_file
-from edgefl.config.experiment import LearningRateDecay
-from edgefl.config.groups import parts
+from edgefl.config.experiment import LearningRateDecay, parts
 from edgefl.config.names import strategy_warnings
 from edgefl.data.dataset import Dataset
 from edgefl.edges.training import Schedule, TrainingPlan
@@ -133,25 +132,6 @@ def test_a_wrong_decay_is_one_line(tmp_path: Path, text: str, line: str) -> None
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_decay_that_the_stop_does_not_reach_is_accepted(tmp_path: Path) -> None:
-    """The last task begins at version 8; at a rate of its own, 0 comes later."""
-    path, decay = tmp_path / "x.toml", "training = {decay = {name = 'exponential', factor = 5e-5}}"
-    for strategy, wrong in (
-        ("strategy = 'fedbuff', local_learning_rate = 0.5", False),
-        ("strategy = 'fedbuff', local_learning_rate = 1e-4", True),
-        ("strategy = 'k-async', buffer_size = 2, server_learning_rate = 0.5", False),
-        ("strategy = 'k-async', buffer_size = 2, server_learning_rate = 1e-4", True),
-    ):
-        path.write_text(f"edges = {{count = 4}}\nstop = {{versions = 9}}\n{decay}\n")
-        with path.open("a") as file:
-            file.write(f"strategies = [{{{strategy}}}]")
-        if wrong:
-            with pytest.raises(UserError, match="falls to 0 at version 8"):
-                config_file.load(path)
-        else:
-            config_file.load(path)
-
-
 @pytest.mark.parametrize(
     ("keys", "factors"),
     [
@@ -230,24 +210,6 @@ def test_tokens_of_padded_texts_and_of_texts_with_parts() -> None:
         1,
     ]
     assert Dataset(fixed, labels, fixed, labels, 2, vocabulary=9).token_counts().tolist() == [3, 3]
-
-
-def test_kept_state_changes_a_run_and_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
-    models = {}
-    for name in ("kept", "fresh", "again"):
-        training = {
-            "optimizer": "adamw",
-            "learning_rate": 0.01,
-            "optimizer_state": "fresh" if name == "fresh" else "kept",
-        }
-        _, directory = small_run(
-            tmp_path / name,
-            training=training,
-            stop={"versions": 6},
-            strategies=[{"strategy": "fedbuff", "concurrency": 2, "buffer_size": 2}],
-        )
-        models[name] = (directory / "model.safetensors").read_bytes()
-    assert models["kept"] == models["again"] != models["fresh"]
 
 
 EDGES = 6

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.clocks.setup.devices import rates
-from edgefl.config.experiment import Experiment
+from edgefl.clocks.setup.network import rates
+from edgefl.config.experiment import Experiment, parts
 from edgefl.config.file import dump, from_json, load, to_json
-from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.streams import Streams
 

@@ -51,6 +51,7 @@ def test_an_index_of_thousands_of_digits(tmp_path: Path) -> None:
         file.load(tmp_path / "mine.toml", [f"strategies.{'1' * 5000}.alpha=1"])
 
 
+@pytest.mark.slow
 def test_two_deep_files_that_are_to_be_merged(tmp_path: Path) -> None:
     deep = ".".join("a" * 5000)
     (tmp_path / "base.toml").write_text(f"{deep} = 1\n")

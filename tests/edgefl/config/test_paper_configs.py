@@ -6,13 +6,12 @@ test names its statement.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from paths import CONFIGS
 
-from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.plan import slots_of_model, timetable
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import load
@@ -109,7 +108,6 @@ def test_the_natural_data_sets_have_the_code_s_values(
 
 # ---------------------------------------------------------------------- fedecho
 FEDECHO = CONFIGS / "fedecho"
-PAPER = [path for path in sorted(FEDECHO.glob("*.toml")) if path.stem != "wallclock"]
 
 
 def loaded(name: str) -> Experiment:
@@ -118,29 +116,6 @@ def loaded(name: str) -> Experiment:
 
 def options(given: Experiment) -> dict[str, dict[str, Any]]:
     return {entry.name: entry.options() for entry in given.strategies}
-
-
-@pytest.mark.parametrize("path", PAPER, ids=lambda path: path.stem)
-def test_what_all_settings_have_in_common(path: Path) -> None:
-    """ "total number of clients of 50, the concurrency is set to 25, and the buffer size M = 5 ...
-     two local training epochs per communication
-    round with a mini-batch size of 50 ... SGD with weight decay 1e-4"; "three different seeds".
-    """
-    given = load(path)
-    assert len(given.edges.ids()) == 50 and len(given.seeds or ()) == 3
-    assert (
-        given.training.epochs,
-        given.training.batch_size,
-        given.training.weight_decay,
-        given.training.momentum,
-    ) == (2, 50, 1e-4, 0.0)
-    assert all(
-        (each["concurrency"], each["buffer_size"]) == (25, 5) for each in options(given).values()
-    )
-    assert given.devices.spread == "classes" and given.devices.gamma == 1.0
-    assert given.unlabelled is not None and given.unlabelled.size == (
-        5000 if path.stem in ("ablation_samples", "fmnist_lenet_ablations") else 2000
-    )
 
 
 @pytest.mark.parametrize(
@@ -183,29 +158,6 @@ def test_learning_rates_of_tables_8_and_9(
         }
         assert steps == {"fedecho": 1.0, "fedbuff": 1.0, "ca2fl": 1.0, "fedac": 1e-4, "fadas": 1e-4}
         assert options(given)["fedbuff"]["staleness_exponent"] == 0.0
-
-
-# ---------------------------------------------------------------------- text
-TEXT = CONFIGS / "text"
-OF_THE_PAPER = ("mrpc_bert", "math_qwen")
-
-
-@pytest.mark.parametrize("name", OF_THE_PAPER)
-def test_what_both_have_in_common(name: str) -> None:
-    """10 clients, 5 at a time, M = 3, Dirichlet 0.6, one epoch, |U| = 100, AdamW at 3e-5; FedAC and
-    FADAS 3e-6 / 0.1; nu = 5, alpha from 0.2 to 0.8; large delay.
-    """
-    given = load(TEXT / f"{name}.toml")
-    assert len(given.edges.ids()) == 10 and given.partition.options()["alpha"] == 0.6
-    assert given.training.learning_rate == 3e-5 and given.model.options().get("train") is None
-    assert given.unlabelled is not None and given.unlabelled.size == 100
-    assert given.devices.spread == "classes" and given.devices.long == "large"
-    found = options(given)
-    assert all((each["concurrency"], each["buffer_size"]) == (5, 3) for each in found.values())
-    for slow in ("fedac", "fadas"):
-        rates = found[slow]["local_learning_rate"], found[slow]["server_learning_rate"]
-        assert rates == (3e-6, 0.1)
-    assert not {"clip_norm", "alpha_min", "alpha_max"} & {*found["fedecho"]}, "the defaults"
 
 
 # ---------------------------------------------------------------------- tdma

@@ -271,15 +271,6 @@ def test_stop_at_a_version(tmp_path: Path) -> None:
     )
 
 
-def test_stop_after_updates(tmp_path: Path) -> None:
-    """Discarded updates do not count."""
-    desk = Desk(tmp_path, make(FedAvg, clients_per_round=3), stop={"updates": 2})
-    desk.start("a", "b", "c")
-    desk.update("a", 0, np.nan, 0, 0)
-    assert desk.update("b", 1, 1, 0, 0) == [f"b {ACK} 1"]
-    assert desk.update("c", 2, 1, 0, 0)[-1] == "finish: updates"
-
-
 @pytest.mark.parametrize(
     ("strategy", "reason"),
     [

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from builders import Desk, S, experiment, make, small_run
 from hearing_strategies import Adjusting
-from kills import files_of, killed_run, whole_run
 from pools import bytes_with, learned_of
 
 from edgefl.clocks.setup.rundir import replay_run
@@ -121,13 +120,6 @@ def test_workers_leave_the_bytes_of_one_process(tmp_path: Path) -> None:
             assert bytes_with(tmp_path / f"of {workers}", learned, pool) == alone
 
 
-def test_broken_runs_leave_the_bytes_of_an_unbroken_one(tmp_path: Path) -> None:
-    learned = learned_of(**WAITING)
-    steps = whole_run(learned, tmp_path / "whole")
-    killed_run(learned, tmp_path / "broken", [*range(7, steps, 11)], 3)
-    assert files_of(tmp_path / "broken") == files_of(tmp_path / "whole")
-
-
 # ------------------------------------------------------------------ scores that end a run
 def ends(given: Experiment, scores: Sequence[float], name: str = "accuracy") -> list[Any]:
     """The key that ends the run at each of these evaluations, one second after the other."""
@@ -176,16 +168,6 @@ def test_a_run_ends_at_the_moment_at_which_the_target_is_known(
     stopped = summary["stopped"]
     assert stopped["metric"] == "accuracy" and stopped["of_version"] == int(first["version"])
     assert stopped["score"] >= stopped["target"] == best - 1e-6 and stopped["in_a_row"] == 1
-
-
-def test_a_run_without_progress_ends(tmp_path: Path) -> None:
-    summary, _ = small_run(
-        tmp_path, training={"trainer": "none"}, stop={"versions": 1000, "no_progress_s": 30.0}
-    )
-    assert summary["finished"] == "no_progress_s" and summary["versions"] < 1000
-    stopped = summary["stopped"]
-    assert stopped["since_s"] == 0.0 and 30.0 <= summary["emulated_s"] < 60.0
-    assert stopped["score"] == stopped["best"]
 
 
 def test_the_last_evaluation_is_recorded_and_not_heard(tmp_path: Path) -> None:

@@ -148,14 +148,3 @@ def test_small_alpha_skews_labels_and_large_alpha_does_not() -> None:
         )
 
     assert largest_share(1e6) < 0.11 < 0.5 < largest_share(0.05)
-
-
-def test_equal_dirichlet_shares_differ_in_labels_and_not_in_size() -> None:
-    labels = np.repeat(np.arange(10), 501)
-    parts = dirichlet.split(
-        labels, 20, dirichlet.Options(alpha=0.1, equal=True), np.random.default_rng(1)
-    )
-    assert sorted(map(len, parts)) == [250] * 10 + [251] * 10
-    assert (
-        np.mean([np.bincount(labels[part], minlength=10).max() / len(part) for part in parts]) > 0.5
-    )

@@ -47,6 +47,7 @@ def given(config: Path, **changes: Any) -> Any:
 
 
 # ------------------------------------------------------------------ shard files
+@pytest.mark.slow
 def test_a_run_from_shard_files_is_the_same_run(config: Path, tmp_path: Path) -> None:
     command.shard(config, tmp_path / "cut")
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [

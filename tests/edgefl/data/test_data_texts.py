@@ -39,19 +39,6 @@ def write_csv(root: Path) -> None:
             writer.writerows([text, ("negative", "positive")[label]] for text, label in rows)
 
 
-def test_words() -> None:
-    assert words.words("Don't<br />STOP -- it's 10/10, café_x!") == [
-        "don't",
-        "stop",
-        "it's",
-        "10",
-        "10",
-        "café",
-        "x",
-    ]
-    assert words.words("' '' <b>") == ["b"]
-
-
 def test_vocabulary_and_tokens_by_hand() -> None:
     """good 3, bad 3, then a, film, it's, really once each: ties are in alphabetical order; 0 is
     padding, 1 is unknown.

@@ -41,14 +41,6 @@ def test_a_table_is_split_evenly_and_standardised(tmp_path: Path) -> None:
     assert len(targets) == 24
 
 
-def test_the_split_depends_on_its_own_seed(tmp_path: Path) -> None:
-    first, again, other = (
-        of_table(tmp_path, split_seed=seed).train_x.tobytes() for seed in (0, 0, 1)
-    )
-    assert first == again != other
-    assert len(of_table(tmp_path, test_share=0.5).test_y) == 15
-
-
 def test_two_files_names_of_classes_and_a_key(tmp_path: Path) -> None:
     (tmp_path / "b.tsv.gz").write_bytes(gzip.compress(b"label\tx\tof\nno\t7\ta\n"))
     found = of_table(
@@ -78,16 +70,6 @@ def test_rows_of_pixels_are_pictures(tmp_path: Path) -> None:
 
 
 PLAIN = {"ignore": (), "one_hot": ()}
-
-
-def test_numbers_go_before_texts_and_texts_may_look_like_numbers(tmp_path: Path) -> None:
-    labels = ["b", "²", "--3", "10", "9.5", "-1"]
-    text = "x,label\n" + "".join(f"{at},{label}\n" for at, label in enumerate(labels * 5))
-    found = of_table(tmp_path, text, **PLAIN)
-    first = {int(x[0, 0, 0]) % 6: int(y) for x, y in zip(found.train_x, found.train_y)}
-    assert [labels[at] for at, _ in sorted(first.items(), key=lambda each: each[1])] == [
-        *("-1", "9.5", "10", "--3", "b", "²")
-    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from builders import EXAMPLES, experiment
 from edgefl.clocks.setup.learning import learning
 from edgefl.config.file import load
 from edgefl.data import stl10
-from edgefl.data.unlabelled import fitted
+from edgefl.data.edge_data import fitted
 from edgefl.errors import UserError
 
 

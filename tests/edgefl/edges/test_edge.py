@@ -701,21 +701,6 @@ def test_a_push_is_taken_at_the_first_step_done_at_or_after_its_arrival(
     assert list(story.edge.unacknowledged.values()) == [update]
 
 
-def test_several_pushes_are_taken_in_their_order() -> None:
-    """Training goes on from the last certain point: here from the merge after two steps."""
-    story = PushStory(Means())
-    story.hear(pushed(3), 12 * S)
-    story.train()
-    story.hear(pushed(4), 13 * S + 1)
-    job = story.jobs[-1][0]
-    assert job.run.step == 2
-    story.hear(pushed(5), 14 * S)
-    story.train()
-    (update, _) = story.told[-1]
-    assert update.vectors["weights"].tolist() == pushes_by_hand((2, 3), (4, 4), (4, 5))
-    assert update.numbers["pushes"] == 3 and update.numbers["adjusted"] == 6
-
-
 @pytest.mark.parametrize("ahead", [False, True])
 def test_a_task_begins_anew_from_a_pushed_model_at_a_step_s_end(ahead: bool) -> None:
     story = PushStory(Means("restart"))
@@ -778,16 +763,6 @@ def test_a_push_while_the_edge_waits_is_taken_at_once_and_before_its_request_it_
     assert update.vectors["weights"].tolist() == run.weights.tolist()
 
 
-def test_an_urged_run_has_the_pushes_that_came_before_its_last_step() -> None:
-    story = PushStory(Means())
-    story.hear(pushed(3), 11 * S)
-    story.hear(pushed(4), 12 * S + 1)
-    story.hear(UrgeTask(7), 12 * S + 2)
-    story.train()
-    (update, at_ns) = story.told[-1]
-    assert at_ns == 13 * S and update.numbers["pushes"] == 1 and update.numbers["steps"] == 3
-
-
 def test_a_native_device_takes_a_push_at_its_present_step() -> None:
     story = PushStory(Means(), Native())
     job = story.jobs[-1][0]
@@ -798,25 +773,6 @@ def test_a_native_device_takes_a_push_at_its_present_step() -> None:
     assert update.vectors["weights"].tolist() == pushes_by_hand((3, 3))
     story.hear(pushed(), 17 * S)
     assert story.jobs == []
-
-
-class Counting(AskingRule):
-    """It asks by itself: after each second step."""
-
-    def asks(self, run: Any) -> bool:
-        return run.step % 2 == 0
-
-
-def test_a_rule_that_is_asked_at_each_boundary() -> None:
-    story = PushStory(Counting("wait"))
-    asked: list[int] = []
-    while not isinstance(story.told[-1][0] if story.told else None, Update):
-        while story.jobs:
-            story.train()
-        if isinstance(story.told[-1][0], FreshRequest):
-            asked.append(story.told[-1][0].step)
-            story.hear(NothingNewer(7), story.told[-1][1] + S)
-    assert asked == [2, 4] and story.told[-1][1] == (16 + 2) * S
 
 
 def test_a_request_that_comes_while_one_is_open_is_passed_over() -> None:

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from trainers import ANSWERS, ROWS, FakeTask, finished, half_square, linear_trainer
 
 from edgefl.actor import COORDINATOR, Run, Send
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.edge import Edge, Phase
 from edgefl.edges.training import (
     STEPS,
@@ -129,19 +129,6 @@ def test_the_batches_of_a_pass_are_those_of_torchs_data_loader(drop_last: bool) 
         )
         ends = [run.samples_at(step) for step in range(run.steps + 1)]
         assert np.diff(ends).tolist() == sizes and run.steps_per_epoch == len(sizes)
-
-
-def test_an_epoch_may_be_a_number_of_batches_along_shuffled_passes() -> None:
-    """Seven samples in batches of three are passes of 3, 3 and 1; an epoch here is two batches."""
-    rows = torch.eye(3).repeat(3, 1)[:7]
-    plan = TrainingPlan(epochs=2, batch_size=3, learning_rate=0.0, batches_per_epoch=2)
-    run = linear_trainer(plan, rows, torch.zeros(7, 1)).begin(
-        start_at(0, 0, 0), LocalRule(None), {}
-    )
-    assert (run.steps, run.steps_per_epoch, len(run.order)) == (4, 2, 14)
-    assert [run.samples_at(step) for step in range(5)] == [0, 3, 6, 7, 10]
-    assert plan.task_samples(7) == 10
-    assert sorted(run.order[:7].tolist()) == list(range(7)), "passes as ever"
 
 
 def test_an_extra_loss_is_added_but_not_reported() -> None:
@@ -383,13 +370,6 @@ def test_schedules_by_hand() -> None:
     assert [round(cosine.factor(step, 4), 6) for step in (0, 2, 4)] == [1.0, 0.6, 0.2]
     assert cosine.factor(1, 4) == pytest.approx(0.2 + 0.8 * (1 + math.sqrt(0.5)) / 2)
     assert [Schedule("constant", 3).factor(step, 4) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
-
-
-def test_the_learning_rate_follows_the_schedule_step_by_step() -> None:
-    """Gradient of w1 is w1 - 1: from 0 with rates 0.5 and 0.25: 0 -> 0.5 -> 0.625."""
-    plan = TrainingPlan(2, 2, 0.5, schedule=Schedule("linear", total_steps=2))
-    run = finished(linear_trainer(plan), LocalRule(None), start_at_optimizers(0, 1, 0))
-    assert run.weights.tolist() == [0.625, 1.0, 0.0]
 
 
 # ------------------------------------------------------------------ the work of steps in tokens: w

@@ -27,7 +27,7 @@ from edgefl.errors import UserError
 from edgefl.interface import running
 from edgefl.interface.running import ModelScores
 from edgefl.strategies.base.catalog import strategy_names
-from edgefl.strategies.fedasmu_fa import FedASMUFA
+from edgefl.strategies.fedasmu import FedASMUFA
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
 from edgefl.strategies.fedavg import FedAvg
 
@@ -144,7 +144,7 @@ def in_a_function() -> type:
         ),
         (lambda: None, "^<lambda>: cannot be sent to the processes of a run, because a function"),
         (Gone, "^Local: cannot be sent to the processes of a run, because .* has something else"),
-        (functools.partial(print), "^expected a class, a function or a name, found a partial"),
+        (functools.partial(print), "^expected a class, a function or a name, found partial"),
     ],
 )
 def test_what_other_processes_cannot_find_is_one_line(found: Any, line: str) -> None:
@@ -164,6 +164,7 @@ def test_what_other_processes_cannot_find_is_one_line(found: Any, line: str) -> 
             {"config": "quikstart"},
             "quikstart: no such file (nearest that comes with edgefl: 'configs/",
         ),
+        ({"config": SMALL, "on_evaluation": 3}, "on_evaluation: expected a function, found 3"),
         ({"config": 3}, "config: expected a path, a dict, an Experiment or the name of an"),
         ({}, "config: missing: expected a path"),
         (
@@ -177,7 +178,7 @@ def test_what_other_processes_cannot_find_is_one_line(found: Any, line: str) -> 
         ),
         ({"config": SMALL, "resume": "runs/small"}, "resume: goes on with the runs of a folder"),
         ({"resume": "runs/small"}, "--resume runs/small: no such directory"),
-        ({"config": {**SMALL, "data": 3}}, "expected a class, a function or a name, found a int"),
+        ({"config": {**SMALL, "data": 3}}, "expected a class, a function or a name, found int"),
         (
             {"config": SMALL, "clock": "wall", "overrides": {"network.host": "0.0.0.0"}},
             "network.host: edgefl run uses only this machine",

@@ -302,6 +302,7 @@ def test_runs_that_cannot_be_compared_have_a_table_with_the_reason(tmp_path: Pat
 
 
 # ---------------------------------------------------------------------- figures and reports
+@pytest.mark.slow
 def test_each_kind_of_figure_gives_its_axes(runs: Runs, pyplot: object) -> None:
     kinds = runs.kinds()
     assert {"accuracy", "loss", "timeline", "age", "time-to-target"} <= {*kinds}
@@ -316,16 +317,6 @@ def test_each_kind_of_figure_gives_its_axes(runs: Runs, pyplot: object) -> None:
         assert again.tolist() == places.ravel().tolist()
         assert all(each.has_data() for each in again) and own.get_size_inches().tolist() == size
         pyplot.close("all")
-
-
-def test_one_axis_of_the_users_own(runs: Runs, pyplot: object) -> None:
-    _, axes = pyplot.subplots()
-    assert runs.plot("accuracy", ax=axes, title="Mine", labels={"fedavg": "FedAvg"}) is axes
-    assert axes.get_xlabel() == "Emulated time (s)" and axes.get_title() == "Mine"
-    assert [each.get_text() for each in axes.get_legend().get_texts()][:2] == ["fedasync", "FedAvg"]
-    _, axes = pyplot.subplots()
-    runs.plot("accuracy", ax=axes, x="version")
-    assert axes.get_xlabel() == "Model version"
 
 
 def test_a_figure_that_cannot_be_drawn_is_one_line(runs: Runs, pyplot: object) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.errors import UserError
 from edgefl.models import (
     lenet5,
@@ -94,18 +94,6 @@ def test_the_initial_model_depends_on_the_seed_alone() -> None:
         != initial(build, Streams(2)).tobytes()
     )
     assert first.ctypes.data % 64 == 0 and first.size == 4 * 64 + 64 + 64 * 3 + 3
-
-
-@pytest.mark.parametrize("side", [12, 13, 14, 15, 28, 31, 32, 33, 40])
-def test_lenet5_without_pooling_has_the_same_layers(side: int) -> None:
-    model = lenet5.build(lenet5.Options(pool="stride"), (1, side, side), 10)
-    assert model(torch.zeros(2, 1, side, side)).shape == (2, 10)
-    pooled = lenet5.build(lenet5.Options(), (1, side, side), 10)
-    if side in (28, 32):
-        assert layout_of(model).size == layout_of(pooled).size == 61_706
-    assert [name for name, _ in model.named_parameters()] == [
-        name for name, _ in pooled.named_parameters()
-    ]
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 11)])

@@ -104,25 +104,6 @@ def test_a_residual_block_by_hand() -> None:
     assert out[0, [0, 1, 4, 5]].abs().sum() == 0
 
 
-def test_a_projected_shortcut_is_a_convolution_of_1_x_1_only_where_the_size_changes() -> None:
-    """He et al. 3.3, option B: y = F(x) + W_s x where the dimensions do not match, F(x) + x
-    where they do.
-    """
-    same, grown = (
-        Residual(4, 4, 1, "batch", projected=True),
-        Residual(2, 6, 2, "batch", projected=True).eval(),
-    )
-    assert same.projection is None and grown(torch.ones(1, 2, 8, 8)).shape == (1, 6, 4, 4)
-    for parameter in grown.parameters():
-        nn.init.zeros_(parameter)
-    nn.init.ones_(grown.projection.conv.weight)
-    nn.init.ones_(grown.projection.norm.weight)
-    x = torch.arange(16.0).reshape(1, 1, 4, 4).expand(1, 2, 4, 4)
-    torch.testing.assert_close(
-        grown(x)[0, 5], torch.tensor([[0.0, 4.0], [16.0, 20.0]]) / (1 + 1e-5) ** 0.5
-    )  # both channels of every second pixel
-
-
 @pytest.mark.parametrize("model", [cnn, resnet18, resnet20, alexnet, vgg11, lenet5, mlp])
 def test_picture_models_refuse_texts(model: ModuleType) -> None:
     with pytest.raises(UserError, match=r"takes pictures.*\(100, 20\).*textcnn"):

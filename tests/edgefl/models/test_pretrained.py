@@ -18,8 +18,8 @@ from edgefl.data.encoding import PARTS, SECOND
 from edgefl.errors import UserError
 from edgefl.models import bert_classifier
 from edgefl.models import workspace as frozen
+from edgefl.models.evaluate import next_token_loss, right_tokens
 from edgefl.models.pretrained_options import PretrainedOptions
-from edgefl.models.token_loss import next_token_loss, right_tokens
 from edgefl.models.workspace import Workspace, layout_of
 
 pytestmark = pytest.mark.slow  # the extra text takes seconds to import

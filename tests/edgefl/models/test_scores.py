@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from edgefl.data.task import right_answers
-from edgefl.models.greedy import decoded, final_number
+from edgefl.data.dataset import right_answers
+from edgefl.models.evaluate import decoded, final_number
 from edgefl.models.scores import LabelCounts, perplexity
 
 

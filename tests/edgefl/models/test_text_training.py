@@ -47,6 +47,7 @@ def test_fedecho_on_a_causal_model_gives_the_same_bytes_twice(tmp_path: Path, tr
     assert "distillation_failed" not in told and "prediction_failed" not in told
 
 
+@pytest.mark.slow
 def test_time_by_tokens_is_that_of_the_padded_batches(tmp_path: Path) -> None:
     given = text_experiment(
         training=ADAMW,

@@ -13,7 +13,7 @@ from torch import nn
 
 from edgefl.jobs import Distill, Predict
 from edgefl.models import distil
-from edgefl.models.top_logits import TopLogits, mean_of, top_of
+from edgefl.models.distil import TopLogits, mean_of, top_of
 from edgefl.models.workspace import Workspace, flat
 
 WORDS = 50

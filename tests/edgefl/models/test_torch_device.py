@@ -11,7 +11,7 @@ from fake_gpu import fake_gpu
 from torch import nn
 from trainers import FakeTask
 
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models import torch_device

@@ -104,35 +104,6 @@ def test_the_radio_is_on_while_bytes_are_sent_not_while_they_travel() -> None:
     assert short == [], "no longer than the latency: no time of its own"
 
 
-def test_on_a_tdma_channel_the_radio_is_on_in_its_slots() -> None:
-    book = opened("a")
-    windows = ((2 * S, 3 * S), (8 * S, 9 * S))
-    assert arrived(book, "a", "up", "update", 2, 10, windows_ns=windows) == [
-        ("a", "send", 2.0, 9.0)
-    ]
-    assert book.account.by_edge(9 * S)["a"]["send"] == (2 * S * W, 2 * S)
-
-
-def test_a_broadcast_costs_its_receivers() -> None:
-    book = opened("a", "b", "c")
-    assign = {"do": "assign", "edges": ["a", "c"], "tasks": [0, 1], "broadcast": [0, 1]}
-    book.take(0, {"event": "run_started", "decisions": [assign]})
-    windows = ((0, 1 * S),)
-    sent = arrived(book, "*", "down", "task", 0, 1, windows_ns=windows)
-    assert [row[:2] for row in sent] == [("a", "receive"), ("c", "receive")]
-
-
-def test_a_push_in_the_slots_of_a_task_costs_with_it_who_hears_it() -> None:
-    book = opened("a", "b", "c")
-    for at, receiver in enumerate("ac"):
-        task = {"do": "assign", "edges": [receiver], "tasks": [at], "broadcast": [at]}
-        push = {"do": "push", "edges": ["b"], "tasks": [9], "broadcast": [at]}
-        book.take(at * S, {"event": "alarm_rang", "decisions": [task, push]})
-        windows = ((at * S, (at + 1) * S),)
-        sent = arrived(book, "*", "down", "task", at, at + 1, windows_ns=windows)
-        assert [row[:2] for row in sent] == [(receiver, "receive"), ("b", "receive")]
-
-
 def test_the_target_is_due_when_it_will_be_used_up() -> None:
     book = EnergyBook.of({"a": EdgePower(2 * W, 3 * W)}, 20.0)
     book.take(0, {"event": "edge_joined", "edge": "a"})

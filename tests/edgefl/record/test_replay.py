@@ -18,9 +18,7 @@ from edgefl.record import journal as journals
 from edgefl.record.journal import Journal
 from edgefl.record.replay import Replay, replay
 from edgefl.results.read import read_events
-from edgefl.strategies.base.events_and_decisions import (
-    EdgeLost,
-)
+from edgefl.strategies.base.events_and_decisions import EdgeLost
 from edgefl.strategies.fedasync import FedAsync
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.vectors import aligned_copy

@@ -12,7 +12,6 @@ from rich.console import Console
 from edgefl.errors import UserError
 from edgefl.results import compare, summary
 from edgefl.results.progress import LiveView
-from edgefl.results.read import Tail, is_torn
 from edgefl.results.tables import table
 
 METRICS = "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
@@ -83,21 +82,6 @@ def shown(renderable: Any, width: int = 80, height: int = 40) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
-
-
-def test_tail_gives_complete_lines_only(tmp_path: Path) -> None:
-    path = tmp_path / "events.jsonl"
-    tail = Tail(path)
-    assert tail.read_new() == []  # no file yet
-    path.write_bytes(b"one\ntw")
-    assert tail.read_new() == ["one"] and is_torn(path)
-    with path.open("ab") as file:
-        file.write("o\u2028\r\nthree".encode())
-    assert tail.read_new() == ["two\u2028"]  # a JSON string may hold a line separator
-    assert tail.read_new() == []
-    path.write_bytes(b"new\n")
-    assert tail.read_new() == ["new"] and not is_torn(path)  # the file was written anew
-    assert not is_torn(tmp_path / "missing")
 
 
 def test_outcome() -> None:

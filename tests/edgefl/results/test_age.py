@@ -14,15 +14,11 @@ import numpy as np
 import pytest
 from builders import small_run
 from coming_and_going import sections
-from drawn import of_runs
-from recorded import EVENTS, LINKS, record
+from recorded import EVENTS, record
 
 from edgefl.cli import main
 from edgefl.errors import UserError
 from edgefl.results import age
-from edgefl.results.compare import Question, answer, with_ages
-from edgefl.results.figures import gallery
-from edgefl.results.figures.base import PlotData, open_runs
 from edgefl.results.read import EventColumns, TableColumns, Texts, read_csv, read_events
 from edgefl.results.run_files import RunFiles
 
@@ -398,42 +394,6 @@ def test_the_numbers_by_hand(tmp_path: Path) -> None:
     assert {name: found[name] for name in BY_HAND} == pytest.approx(BY_HAND)
 
 
-def with_fresh(version: int, until_s: float = 0.0) -> list[dict[str, Any]]:
-    """The rows of a run in which b asks at 4.5 s and is sent this version; it arrives at 5.5 s."""
-    asks = {"event": "fresh_requested", "version": 1, "edge": "b", "task": 1, "base_version": 0}
-    asks |= {"t": 4.5, "step": 1, "until_ns": round(until_s * NS)}
-    sent = {"do": "send_fresh", "edge": "b", "task": 1, "version": version}
-    return sorted([*EVENTS, asks | {"decisions": [sent]}], key=lambda row: row["t"])
-
-
-@pytest.mark.parametrize(
-    ("version", "until_s", "begin_s", "newest"),
-    [
-        (1, 0.0, 5.5, (3.0, 0.0)),  # it waits: of 4 s
-        (1, 5.6, 5.5, (3.0, 0.0)),  # in time
-        (1, 5.5, None, (7.0, 1.0)),  # too late
-        (2, 0.0, 5.5, (2.5, 0.0)),  # sent before its publication at 7 s: of 4.5 s
-    ],
-)
-def test_a_fresher_model_by_hand(
-    version: int,
-    until_s: float,
-    begin_s: float | None,
-    newest: tuple[float, float],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("recorded.LINKS", [*LINKS, ("b", "down", "fresh", 9, 4.5, 5.5)])
-    ages = RunFiles(record(tmp_path / "run", events=with_fresh(version, until_s))).ages
-    of_b = ages.held.where(ages.held.edge == ages.texts.number("b"))
-    begins = [1.0, 7.0] if begin_s is None else [1.0, begin_s, 7.0]
-    assert of_b.begin_s.tolist() == begins
-    assert of_b.version.tolist()[-1] == (0 if begin_s is None else version)
-    seconds, versions = ages.of_updates(fresh=True)
-    assert (seconds[1], versions[1]) == newest
-    assert ages.of_updates()[0].tolist() == [4.0, 7.0, 4.0]  # their bases stay
-
-
 def test_rows_without_their_beginning_have_no_age_before_a_known_model(tmp_path: Path) -> None:
     """Of a run whose first part was deleted: version 1 was published before, task 2 begins."""
     rows = [row for row in EVENTS if row["t"] > 4.0]
@@ -453,80 +413,9 @@ def test_versions_that_do_not_follow_one_another_are_a_damage(tmp_path: Path) ->
         _ = RunFiles(record(tmp_path / "run", events=rows)).ages
 
 
-def test_a_run_without_rows_has_no_ages(tmp_path: Path) -> None:
-    found = age.numbers(RunFiles(record(tmp_path / "run", events=[])).ages)
-    assert set(found.values()) == {None} and tuple(found) == age.QUANTITIES
-
-
 # ---------------------------------------------------------------------- figures and tables
-def figure(kind: str, folder: Path) -> PlotData:
-    return gallery.data(kind, open_runs([folder]))
-
-
-def test_the_figure_is_the_mean_in_each_part(tmp_path: Path) -> None:
-    """The parts have 8/60 s. All parts together are the run."""
-    for seed in (1, 2):
-        record(tmp_path / "slow" / f"seed{seed}", seed)
-    found = figure("age", tmp_path).where(unit="s")
-    lengths = np.subtract(found["until"], found["at"])
-    assert lengths.sum() == pytest.approx(8.0 - 56 / 60) and set(found["runs"]) == {2}
-    # both edges have the age t, from 1 s on; at the end a is 4 s younger than b
-    first, last = (found.rows[place][5:] for place in (0, -1))
-    assert first == pytest.approx((1 + 1 / 30, 1 + 1 / 300, 1 + 19 / 300))
-    assert last == pytest.approx((6 - 1 / 15, 4 - 2 / 15 + 2 / 150, 8 - 2 / 150))
-    of_versions = figure("age", tmp_path).where(unit="versions")
-    assert of_versions.rows[-1][5:] == (1.5, 1, 2)
-
-
-def test_the_figure_of_updates_has_gaps(tmp_path: Path) -> None:
-    """Updates are merged at 4, 7 and 8 s: in parts 10, 18 and 20 of 20."""
-    record(tmp_path / "slow")
-    found = figure("update-age", tmp_path).where(unit="s")
-    assert found["at"] == pytest.approx([3.6, 6.8, 7.6]) and found["mean"] == [4.0, 7.0, 4.0]
-    mean = of_runs("update-age", tmp_path).axes[0].lines[0]
-    assert np.isnan(mean.get_ydata()).any()
-
-
-def test_the_comparison_has_ages_if_they_are_asked_for(tmp_path: Path) -> None:
-    for seed in (1, 2):
-        record(tmp_path / "slow" / f"seed{seed}", seed)
-    found = answer([tmp_path], Question())
-    assert all(not row.ages for row in found.rows)
-    found = with_ages(found, open_runs([tmp_path]))
-    assert [row.ages["mean_model_age_s"] for row in found.rows] == pytest.approx([51 / 14] * 2)
-
-
 def edgefl(*words: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["edgefl", *map(str, words)])
     with pytest.raises(SystemExit) as end:
         main()
     assert not end.value.code
-
-
-def test_the_command_shows_and_writes_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(tmp_path / "slow")
-    csv = tmp_path / "ages.csv"
-    edgefl("compare", tmp_path, "--csv", csv, monkeypatch=monkeypatch)
-    assert "Age since" not in capsys.readouterr().out and "age" not in csv.read_text()
-    edgefl("compare", tmp_path, "--age", "--csv", csv, monkeypatch=monkeypatch)
-    table = capsys.readouterr().out.partition("Age since publication")[2].splitlines()
-    cells = ["3.64", "0.500", "3.25", "0.333", "5.00", "0.667", "88"]
-    assert table[4].split() == ["slow", "mean", *cells]
-    (row,) = read_csv(csv)
-    assert float(row["p95_model_age_s_mean"]) == pytest.approx(7.3)
-    assert "mean_fresh_update_age_s_mean" not in row
-    words = ("compare", tmp_path, "--markdown", "--columns", "mean_model_age_s,age_counted")
-    edgefl(*words, monkeypatch=monkeypatch)
-    assert "| mean model age (s) | age counted |" in capsys.readouterr().out
-
-
-def test_a_column_of_ages_is_empty_if_no_edge_has_had_a_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record(tmp_path / "slow", events=[])
-    words = ("compare", tmp_path, "--markdown", "--columns", "mean_model_age_s")
-    edgefl(*words, monkeypatch=monkeypatch)
-    row = capsys.readouterr().out.splitlines()[2]
-    assert row.startswith("| slow") and row.endswith("| - |")

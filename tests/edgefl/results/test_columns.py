@@ -79,15 +79,6 @@ def test_numbers_and_texts_of_a_column() -> None:
     assert found.texts_of("a").tolist() == [*[MISSING] * 4, found.texts.number("x"), MISSING]
 
 
-def test_lists_of_some_rows() -> None:
-    found = Columns(Texts())
-    found.add([{"a": [1, 2]}, {"a": []}, {"a": [3]}, {"b": 0}])
-    lengths, items = found.lists("a", np.array([2, 0]))
-    assert lengths.tolist() == [1, 2] and items.tolist() == [3, 1, 2]
-    with pytest.raises(KeyError, match="a"):
-        found.lists("a", np.array([3]))
-
-
 # ---------------------------------------------------------------------- events.jsonl
 def test_events_and_their_decisions(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
@@ -168,17 +159,6 @@ def test_a_table_of_any_fields_has_the_values_of_its_rows(tmp_path: Path, seed: 
     assert found.texts.all == expected.texts.all
 
 
-def test_a_growing_table(tmp_path: Path) -> None:
-    path = tmp_path / "links.csv"
-    reader = TableTail(path)
-    assert reader.read_columns().count == 0
-    path.write_text("edge,bytes\na,1\nb,")
-    assert reader.read_columns()["bytes"].tolist() == [1]
-    with path.open("a") as file:
-        file.write("2\n")
-    assert reader.read_columns()["bytes"].tolist() == [2] and reader.read_columns().count == 0
-
-
 # ---------------------------------------------------------------------- many rows at once
 def timeline_of(run: Path, rows: list[dict[str, Any]], steps: int) -> Timeline:
     found = Timeline()
@@ -206,7 +186,7 @@ def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
         told = [each for each in other.instants if each.kind != "corrupt"]
         assert (
             told == whole.instants
-            and other.gap_columns().versions.tolist() == whole.gap_columns().versions.tolist()
+            and other.gap_rows()["versions"].tolist() == whole.gap_rows()["versions"].tolist()
         )
         assert other.versions == whole.versions
     assert {each.kind for each in whole.slices} >= {"training", "send", "slow", "kill", "lost"}
@@ -217,14 +197,15 @@ def test_the_timeline_is_the_same_row_by_row(run: Path, steps: int) -> None:
 def test_progress_is_the_same_row_by_row(run: Path, steps: int) -> None:
     rows = read_events(run / "events.jsonl")
     expected, found = Progress(), Progress()
-    expected.take_events(rows)
+    for row in rows:
+        expected.take_row(row)
     texts, unusual = Texts(), 0
     lines = [orjson.dumps(row) + b"\n" for row in rows]
     for first in range(0, len(lines), steps):
         events = parsed_events(b"".join(lines[first : first + steps]), texts)
         usual = usual_rows(events, updates_too=True)
         unusual += int((~usual).sum())
-        found.take_many(events, usual, lambda row: found.take_events((row,)))
+        found.take_events(events, usual, found.take_row)
     assert (found.edges, found.counters) == (expected.edges, expected.counters)
     assert found.waits_at_s == expected.waits_at_s and found.emulated_s == expected.emulated_s
     assert found.finished == expected.finished and found.begun

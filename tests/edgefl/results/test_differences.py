@@ -10,7 +10,7 @@ from builders import experiment
 
 from edgefl.config.file import dump
 from edgefl.errors import UserError
-from edgefl.results.differences import Difference, differences, in_short, refuse
+from edgefl.results.differences import Difference, differences, refuse
 
 FACTS = {"strategy": "fedavg", "clock": "virtual", "git_commit": "1", "port": 4711}
 
@@ -22,8 +22,8 @@ def run(directory: Path, facts: dict[str, Any] | None = None, **sections: Any) -
     return directory
 
 
-def found(**schemes: list[Path]) -> dict[str, list[str]]:
-    return {name: list(map(str, each)) for name, each in differences(schemes).items()}
+def found(**strategies: list[Path]) -> dict[str, list[str]]:
+    return {name: list(map(str, each)) for name, each in differences(strategies).items()}
 
 
 def test_another_strategy_name_or_port_is_no_difference(tmp_path: Path) -> None:
@@ -72,34 +72,15 @@ def test_each_difference_is_named(tmp_path: Path, sections: dict[str, Any], line
 def test_what_most_runs_have_is_usual_unless_there_is_a_baseline(tmp_path: Path) -> None:
     slow = run(tmp_path / "slow", links={"up_mbit_s": 1.0})
     fast = [run(tmp_path / name, links={"up_mbit_s": 9.0}) for name in ("fast", "faster")]
-    schemes = {"slow": [slow], "fast": fast[:1], "faster": fast[1:]}
+    strategies = {"slow": [slow], "fast": fast[:1], "faster": fast[1:]}
     difference = Difference("links.up_mbit_s", 1.0, 9.0)
-    assert differences(schemes) == {"slow": (difference,), "fast": (), "faster": ()}
+    assert differences(strategies) == {"slow": (difference,), "fast": (), "faster": ()}
     difference = Difference("links.up_mbit_s", 9.0, 1.0)
-    assert differences(schemes, "slow") == {
+    assert differences(strategies, "slow") == {
         "slow": (),
         "fast": (difference,),
         "faster": (difference,),
     }
-
-
-def test_a_single_seed_that_differs_is_named(tmp_path: Path) -> None:
-    runs = [
-        run(tmp_path / "fedavg" / f"seed{seed}", seed=seed, training={"epochs": 1 + (seed == 2)})
-        for seed in (1, 2, 3)
-    ]
-    assert found(fedavg=runs) == {"fedavg": ["training.epochs = 2 instead of 1 (fedavg seed 2)"]}
-
-
-def test_the_clock_and_the_data_themselves_count(tmp_path: Path) -> None:
-    virtual = run(tmp_path / "a")
-    wall = run(tmp_path / "b", {"clock": "wall", "data_digest": "1"})
-    other = run(tmp_path / "c", {"clock": "wall", "data_digest": "2"})
-    assert found(a=[virtual], b=[wall], c=[other]) == {
-        "a": ["clock = virtual instead of wall"],
-        "b": [],
-        "c": ["data_digest of seed 1 = 2 instead of 1"],
-    }, "a run that has not noted its data's digest may have the same data"
 
 
 def test_a_key_that_an_older_version_did_not_write_has_its_default(tmp_path: Path) -> None:
@@ -138,55 +119,3 @@ def test_strict_names_who_differs_in_what(tmp_path: Path) -> None:
         " instead of 32, training.epochs = 2 instead of 1, training.momentum = 0.9 instead of 0"
         " and 1 more; leave these runs out, or run them with the same config"
     )
-
-
-@pytest.mark.parametrize(
-    ("config", "phrases"),
-    [
-        (
-            {
-                "data": {"name": "digits"},
-                "partition": {"name": "dirichlet", "alpha": 0.5},
-                "model": {"name": "mlp"},
-                "edges": {"count": 10, "names": []},
-                "links": {"kind": "emulated", "up_mbit_s": 1.0, "down_mbit_s": 4.0},
-                "medium": {"kind": "none"},
-                "stop": {"emulated_s": 25.0, "versions": 30},
-            },
-            [
-                *("digits, dirichlet 0.5", "mlp", "10 edges", "1 Mbit/s up, 4 Mbit/s down"),
-                "until 25 s or 30 versions",
-            ],
-        ),
-        (
-            {
-                "task": "my_task.py:build",
-                "model": {"name": "mlp"},
-                "edges": {"names": ["a", "b"]},
-                "links": {"profile": "lte", "up_mbit_s": 5.0},
-                "medium": {"kind": "cell"},
-            },
-            ["my_task.py:build", "2 edges", "lte links", "one shared cell"],
-        ),
-        (
-            {
-                "edges": {"count": 40},
-                "groups": [{"name": "lte", "count": 30}, {"name": "dsl", "count": 10}],
-                "links": {"up_mbit_s": 1.0},
-                "medium": {"kind": "tdma"},
-            },
-            ["40 edges (30 lte, 10 dsl)", "a TDMA channel"],
-        ),
-        (
-            {"edges": {"count": 1}, "links": {"kind": "native", "up_mbit_s": 10.0}},
-            ["1 edge", "native links"],
-        ),
-        (
-            {"stop": 3, "groups": [1, {"name": 2}], "edges": {"count": "x"}, "data": {"name": []}},
-            [],
-        ),
-    ],
-    ids=["usual", "own task", "groups", "native", "damaged"],
-)
-def test_what_was_run_in_short(config: dict[str, Any], phrases: list[str]) -> None:
-    assert in_short(config) == phrases

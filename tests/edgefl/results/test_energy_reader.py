@@ -50,22 +50,18 @@ def test_a_row_without_its_joules_is_damage_and_not_nothing(run: Path) -> None:
 
 
 def test_the_curve_is_exact_at_every_moment(run: Path) -> None:
-    found = energy.joules_over_time(run)
-    assert found is not None
-    assert found.at([0, 1, 2, 3, 4, 8, 99]).tolist() == pytest.approx(
+    assert energy.joules_at(run, [0, 1, 2, 3, 4, 8, 99]) == pytest.approx(
         [0.0, 2.0, 2.0 + 9.0 + 0.5, 11.5 + 9.0, 20.5 + 6.0, 26.5 + 20.0, 46.5]
     )
-    only_b = energy.joules_over_time(run, "b")
-    assert only_b is not None and only_b.at(8).tolist() == pytest.approx(21.5)
 
 
 def test_parts_that_were_deleted_leave_no_curve(run: Path) -> None:
     (run / "energy-000002.csv").write_text(ROWS.splitlines()[0] + "\n")
-    assert energy.joules_over_time(run) is None
+    assert energy.joules_at(run, [1.0]) is None
 
 
 def test_a_run_without_a_model_of_its_energy_has_no_joules(tmp_path: Path) -> None:
     record(tmp_path / "slow")
     run = tmp_path / "slow"
-    nothing = energy.joules(run), energy.whole_joules(run), energy.joules_over_time(run)
-    assert nothing == (None, None, None) and energy.joules_at(run, [1.0]) is None
+    nothing = energy.joules(run), energy.whole_joules(run), energy.joules_at(run, [1.0])
+    assert nothing == (None, None, None)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from edgefl.results.families.native import FAMILY
-from edgefl.results.measured import (
+from edgefl.results.families.native import (
+    FAMILY,
     SHORT_S,
     Busy,
     Span,

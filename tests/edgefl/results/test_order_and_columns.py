@@ -12,7 +12,6 @@ from rich.console import Console
 
 from edgefl.config.file import dump
 from edgefl.results import compare
-from edgefl.results.families.dissemination import percent
 from edgefl.results.summary import one_line
 from edgefl.results.tables import table
 
@@ -66,31 +65,6 @@ def test_the_order_is_that_of_the_config(tmp_path: Path) -> None:
     ]
 
 
-def test_a_column_says_which_updates_it_counts(tmp_path: Path) -> None:
-    lines = shown(compare.load(run(tmp_path / "fedavg")))
-    assert lines[0].split().count("received") == 1
-    row = lines[3].split()
-    received = lines[0].index("received")
-    assert row[:3] == ["fedavg", "0.500", "-"] and row[3:6] == ["5", "23", "20"]
-    assert lines[0][received:].split()[:2] == ["received", "applied"]
-
-
-def test_an_accuracy_that_is_missing_has_its_reason_below_the_table(tmp_path: Path) -> None:
-    lines = shown(compare.load(run(tmp_path / "fedavg", final_accuracy=None)))
-    assert lines[3].split()[:3] == ["fedavg", "-", "-"]
-    assert lines[-1].strip() == "fedavg: no accuracy: no evaluation had a finite one"
-
-
-def test_an_old_summary_does_not_say_how_many_were_received(tmp_path: Path) -> None:
-    run(tmp_path / "new")
-    old = run(tmp_path / "old")
-    facts = {key: value for key, value in FACTS.items() if key != "updates_received"}
-    (old / "summary.json").write_text(json.dumps(facts))
-    rows = compare.load(tmp_path)
-    assert [row.updates_received for row in rows] == [23, None]
-    assert shown(rows)[4].split()[:6] == ["old", "0.500", "-", "5", "-", "20"]
-
-
 def test_a_buffer_that_was_not_full_is_not_applied(tmp_path: Path) -> None:
     summary, _ = small_run(
         tmp_path,
@@ -111,20 +85,3 @@ def test_a_run_that_was_broken_off_is_not_called_faithful(tmp_path: Path, end: s
     assert lines[-1].strip() == f"fedavg: interrupted after 10.0 emulated s: {end}"
     assert f"interrupted: {end} (faithful so far)" in one_line(FACTS | {"finished": end}, "x")
     assert "faithful (versions)" in one_line(FACTS, "x")
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0.17, "17"),
-        (0.1, "10"),
-        (0.0996, "10"),
-        (0.0994, "9.9"),
-        (0.001, "0.1"),
-        (0.0009, "<0.1"),
-        (0.0, "0"),
-        (1.0, "100"),
-    ],
-)
-def test_a_share_of_the_time_has_two_digits(share: float, text: str) -> None:
-    assert percent(share) == text

@@ -15,7 +15,7 @@ from edgefl.config.experiment import Evaluation
 from edgefl.config.scores import SCORES
 from edgefl.errors import UserError
 from edgefl.plugins.live.run_model import RunFacts
-from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
+from edgefl.plugins.sweep.choice import METRICS_BY_NAME
 from edgefl.results import run_files
 from edgefl.results.compare import Question, answer, load, load_run, write_csv
 from edgefl.results.figures import gallery
@@ -87,7 +87,7 @@ def test_a_run_measures_f1_and_perplexity_and_all_readers_follow(tmp_path: Path)
     assert "final_perplexity" in header
     assert not {"final_accuracy", "metric"} & {*header}
     found = answer([run], Question(target=1e9))
-    assert found.schemes[0].reached[0].x == 0.0, "the first model has less"
+    assert found.strategies[0].reached[0].x == 0.0, "the first model has less"
     drawn = gallery.data("time-to-target", open_runs([run]), PlotStyle(target=1e9))
     assert drawn["at"] == [0.0]
     # the live page, and a run without a summary

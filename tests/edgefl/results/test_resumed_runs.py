@@ -12,7 +12,6 @@ from rich.console import Console
 from edgefl.config.experiment import Stop
 from edgefl.results import compare
 from edgefl.results.progress import LiveView
-from edgefl.results.summary import one_line
 from edgefl.results.tables import table
 
 OUTAGES = [{"at_s": 12.5, "outage_s": 30.0}, {"at_s": 20.0, "outage_s": 5.0625}]
@@ -61,22 +60,6 @@ def test_outages_are_counted_and_told_below_the_table(
     heading, line = (tmp_path / "comparison.csv").read_text().splitlines()
     found = dict(zip(heading.split(","), line.split(",")))
     assert (found["resumptions"], found["outage_s"]) == ("2", "35.062500000")
-
-
-def test_one_resumption_is_once(tmp_path: Path) -> None:
-    summary = SUMMARY | {"resumed": OUTAGES[:1]}
-    (row,) = compare.load(written(tmp_path / "fedavg", summary))
-    assert "fedavg: resumed once, after 30.0 s, which are no emulated time" in shown([row])
-    assert ", resumed once, faithful (versions)" in one_line(summary, "fedavg")
-    both = one_line(SUMMARY | {"resumed": OUTAGES}, "fedavg")
-    assert ", resumed 2 times, faithful (versions)" in both
-
-
-@pytest.mark.parametrize(("wall_s", "share"), [(9.0, 0.5), (100.0, 0.1), (100.0, 0.32)])
-def test_a_long_run_that_evaluates_much_says_so(wall_s: float, share: float) -> None:
-    line = one_line(SUMMARY | {"wall_s": wall_s, "evaluation_share": share}, "fedavg")
-    told = " in 100.0 s (32 % of it for evaluation, see evaluation.every_versions), faithful"
-    assert (told in line) == (share == 0.32) and ("evaluation" in line) == (share == 0.32)
 
 
 def test_the_screen_of_a_resumed_run(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several seeds of a scheme: config key, directories, mean and deviation, table and figure."""
+"""Several seeds of a strategy: config key, directories, mean and deviation, table and figure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import EXAMPLES, experiment
 from rich.console import Console
 
 from edgefl.config.file import dump, load
 from edgefl.errors import UserError
-from edgefl.results import compare, run_files
+from edgefl.results import compare, run_files, statistics
 from edgefl.results.figures import curves
 from edgefl.results.tables import table
 
@@ -119,7 +118,7 @@ def test_no_strategy_may_be_called_like_a_seed(tmp_path: Path) -> None:
 
 
 # ------------------------------------------------------------------ directories
-def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Path) -> None:
+def test_the_seeds_of_a_strategy_are_found_in_order_from_every_level(tmp_path: Path) -> None:
     runs = [run(tmp_path / "x" / "fedavg" / f"seed{seed}", seed) for seed in (10, 2, 1)]
     alone = run(tmp_path / "x" / "fedbuff", 1)
     (tmp_path / "x" / "figures").mkdir()
@@ -143,12 +142,12 @@ def test_the_seeds_of_a_scheme_are_found_in_order_from_every_level(tmp_path: Pat
 # ------------------------------------------------------------------ arithmetic
 def test_mean_and_sample_deviation_by_hand() -> None:
     """2, 4, 9: mean 5; squares 9 + 1 + 16 = 26; 26 / (3 - 1) = 13."""
-    assert compare.spread([2, 4, 9]) == compare.Spread(3, 3, 5.0, pytest.approx(13**0.5))
-    assert compare.spread([7]) == compare.Spread(1, 1, 7.0, None)
-    assert compare.spread([2, None, 4]) == compare.Spread(2, 3, None, None), (
+    assert statistics.spread([2, 4, 9]) == statistics.Spread(3, 3, 5.0, pytest.approx(13**0.5))
+    assert statistics.spread([7]) == statistics.Spread(1, 1, 7.0, None)
+    assert statistics.spread([2, None, 4]) == statistics.Spread(2, 3, None, None), (
         "no mean over fewer than all"
     )
-    assert compare.spread([None, None]) == compare.Spread(0, 2, None, None)
+    assert statistics.spread([None, None]) == statistics.Spread(0, 2, None, None)
 
 
 def test_the_table_shows_mean_deviation_and_who_never_got_there(tmp_path: Path) -> None:
@@ -258,21 +257,3 @@ def test_the_line_of_several_seeds_by_hand() -> None:
     assert curves.over_seeds([([0, 1], [0.1, 0.2])]) == [(0, 0.1, None), (1, 0.2, None)]
     many = np.linspace(0, 1, 5001).tolist()
     assert len(curves.over_seeds([(many, many), ([0.0, 1.0], [0.0, 1.0])])) == curves.MOST_POINTS
-
-
-def test_the_partition_the_speeds_and_the_first_model_depend_on_the_seed() -> None:
-    pytest.importorskip("torch")
-    from edgefl.clocks.setup.devices import devices
-    from edgefl.clocks.setup.learning import learning, with_experiment
-
-    one, two = experiment(
-        task="my_task.py:build", seeds=[1, 2], devices={"slowest_ratio": 5.0}
-    ).by_seed()
-    first = learning(one, EXAMPLES)
-    second, alone = with_experiment(first, two), learning(two, EXAMPLES)
-    assert all(np.array_equal(second.shards[edge], alone.shards[edge]) for edge in alone.shards)
-    assert not all(np.array_equal(second.shards[edge], first.shards[edge]) for edge in alone.shards)
-    assert np.array_equal(second.initial_weights(), alone.initial_weights()) and not np.array_equal(
-        first.initial_weights(), alone.initial_weights()
-    )
-    assert devices(one) != devices(two)

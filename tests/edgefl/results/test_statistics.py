@@ -12,7 +12,7 @@ from scipy import stats
 from edgefl.results import statistics as own
 from edgefl.results.statistics import PairedEffect, Reached, difference, paired_test, speed_up
 
-# accuracies of two schemes over ten seeds, and a few of them
+# accuracies of two strategies over ten seeds, and a few of them
 FEDAVG = [0.896, 0.921, 0.884, 0.902, 0.915, 0.871, 0.908, 0.893, 0.899, 0.911]
 FEDBUFF = [0.948, 0.931, 0.912, 0.899, 0.944, 0.921, 0.918, 0.907, 0.935, 0.940]
 SAMPLES = {

@@ -1,11 +1,9 @@
 """Tests of the timeline: slices, instants and counters from rows, in any order of the files."""
 
-import random
-
 import pytest
 
 from edgefl.results.read import EventColumns, TableColumns
-from edgefl.results.timeline import Instant, Slice, Timeline, of_run, rates_bit_s
+from edgefl.results.timeline import Instant, Slice, Timeline
 
 
 def event(t, kind, decisions=(), version=0, **more):
@@ -86,24 +84,9 @@ def test_slices_instants_and_counters_of_a_short_run():
     assert found.open_slices() == [Slice("a", "compute", "training", 4.5, None, 1)]
     assert found.instants == [Instant("a", "merge", 4.0, 0, 1)]
     assert found.versions == [(0.0, 0), (4.0, 1)]
-    gaps = found.gap_columns()
-    assert (gaps.t_s.tolist(), gaps.versions.tolist()) == ([4.0], [0])
+    gaps = found.gap_rows()
+    assert (gaps["t_s"].tolist(), gaps["versions"].tolist()) == ([4.0], [0])
     assert found.edges == ["a"] and found.emulated_s == 4.5
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_the_files_may_be_read_in_any_steps(seed):
-    rng = random.Random(seed)
-    found, events, links = Timeline(), list(EVENTS), list(LINKS)
-    while events or links:
-        some = rng.randint(0, 2)
-        if rng.random() < 0.5:
-            take(found, events=events[:some])
-            del events[:some]
-        else:
-            take(found, links=links[:some])
-            del links[:some]
-    assert sorted(found.slices) == EXPECTED
 
 
 def test_an_update_waits_for_its_grant():
@@ -286,7 +269,7 @@ def test_a_discarded_update_is_in_no_model_and_has_no_staleness():
     published = event(5.0, "alarm_rang", [{"do": "publish", "version": 3}], version=2, name="x")
     found = timeline(story(arrived, published))
     assert found.instants == [Instant("a", "discard", 4.0, 0)]
-    assert not len(found.gap_columns().t_s) and found.version == 3
+    assert not len(found.gap_rows()) and found.version == 3
 
 
 def test_rows_without_the_beginning_of_the_run():
@@ -316,28 +299,3 @@ def test_a_reader_may_clear_the_lists_and_memory_stays_bounded():
         found.drain()
     (edge,) = found._edges.values()
     assert 3 <= len(edge.given) <= 6 and 3 <= len(edge.ready) <= 6 and not found.versions
-
-
-def test_rates_are_summed_over_edges():
-    slices = [
-        Slice("a", "uplink", "send", 0.0, 2.0, 0, 100),
-        Slice("b", "uplink", "send", 1.0, 2.0, 1, 100),
-        Slice("a", "downlink", "receive", 2.0, 2.0, 2, 100),  # no time: no rate
-        Slice("a", "uplink", "wait", 2.0, 9.0, 0),
-    ]
-    assert rates_bit_s(slices) == {
-        "uplink": [(0.0, 400.0), (1.0, 1200.0), (2.0, 0.0)],
-        "downlink": [],
-    }
-
-
-def test_a_torn_run_directory(tmp_path):
-    (tmp_path / "events.jsonl").write_text(
-        '{"t":0.0,"event":"edge_joined","version":0,"edge":"a","decisions":[]}\n{"t":1.0,"fa'
-    )
-    (tmp_path / "links.csv").write_text(
-        "edge,direction,kind,bytes,offered_s,scheduled_s,finished_s\r\na,down,task,5,0.0,1.0,1.0\r\na,up"
-    )
-    found = of_run(tmp_path)
-    assert found.slices == [Slice("a", "downlink", "receive", 0.0, 1.0, None, 5)]
-    assert found.open_slices() == [Slice("a", "compute", "idle", 0.0, None)]

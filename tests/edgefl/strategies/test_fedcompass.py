@@ -169,15 +169,6 @@ def test_shares_by_samples() -> None:
     assert [strategy._share(edge) for edge in "ab"] == [0.25, 0.75]
 
 
-@pytest.mark.parametrize("steps", [0.0, -1.0, 1e300])
-def test_steps_that_cannot_be_do_no_harm(steps: float) -> None:
-    story = compass()
-    story.start("a", "b")
-    for moment in (1, 2, 3):
-        at(story, "a", moment, steps=steps)
-    assert "a" in story.open or "a" in story.strategy.idle
-
-
 def test_a_run_in_which_no_task_delivers_ends() -> None:
     story = compass()
     story.start("a")

@@ -189,6 +189,7 @@ def test_the_sensitivities_are_those_of_the_closed_form(learned: Learning, fishe
     assert sketch == pytest.approx(matrix @ expected / math.sqrt(3), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_sketch_keeps_lengths_and_angles(learned: Learning) -> None:
     """With many rows: <R x, R y> is about <x, y>."""
     rng = np.random.default_rng(1)

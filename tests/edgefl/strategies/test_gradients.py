@@ -12,8 +12,8 @@ import pytest
 from builders import Desk, experiment, make, vector
 from gradient_server import GradientServer, gradient, moved
 
-from edgefl.config.errors import Source
 from edgefl.config.names import check
+from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Update
 from edgefl.strategies.base.events_and_decisions import Report

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from trainers import FakeTask, finished
 
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.models.workspace import Workspace
 from edgefl.strategies.moon import Contrast, MoonOptions

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from builders import S, Server, make, vector
 
-from edgefl.strategies.base.events_and_decisions import Assign, FreshRequested, SendFresh
+from edgefl.strategies.base.events_and_decisions import FreshRequested, SendFresh
 from edgefl.strategies.base.strategy import MOST_FAILED, Strategy
 from edgefl.strategies.ca2fl import CA2FL
 from edgefl.strategies.fadas import FADAS
-from edgefl.strategies.fedac import FedAC
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions, damping
 from edgefl.strategies.fedbuff import FedBuff
 from edgefl.strategies.feddelay import FedDelay
@@ -259,15 +258,3 @@ def test_a_damped_update_counts_less_for_the_running_statistics_too() -> None:
     story.deliver("a", 0, 2)
     story.deliver("b", 0, 8)
     assert story.weights[1] == 4
-
-
-def test_a_method_may_have_a_local_learning_rate_of_its_own() -> None:
-    """As in FedEcho's tables 8 and 9; it goes with every task and takes the config's place
-    (edgefl.edges.training).
-    """
-    for kind in (FedBuff, CA2FL, FADAS, FedAC):
-        story = Server(make(kind, concurrency=1, local_learning_rate=0.03))
-        story.start("a")
-        (assigned,) = story.decisions
-        assert isinstance(assigned, Assign) and assigned.numbers == {"learning_rate": 0.03}
-        assert make(kind).numbers == {}

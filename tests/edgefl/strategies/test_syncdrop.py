@@ -15,7 +15,7 @@ from builders import S, vector
 from torch import nn
 from trainers import FakeTask, finished
 
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.workspace import Workspace, flat, layout_of
@@ -148,6 +148,7 @@ def trained(
     return vectors["weights"]
 
 
+@pytest.mark.slow
 def test_training_inside_the_full_model_is_training_the_sub_model() -> None:
     """A 3-4-2 network without units 0 and 2 against a 3-2-2 network of its own."""
     torch.manual_seed(1)

@@ -79,6 +79,7 @@ def test_a_strategy_updates_a_text_model(tmp_path: Path, name: str, train: str) 
         ("lora", [(f"{part}.lora_A.default.weight", 8) for part in ("query", "value") * 2]),
     ],
 )
+@pytest.mark.slow
 def test_a_submodel_of_a_transformer_keeps_its_attention(
     train: str, layers: list[tuple[str, int]]
 ) -> None:

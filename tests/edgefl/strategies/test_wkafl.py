@@ -14,10 +14,14 @@ from builders import make
 from gradient_server import gradient, moved
 
 from edgefl.strategies.base.gradients import GradientRule, GradientStep
-from edgefl.strategies.wkafl import MEASURED_AT, MEASURED_STEPS, WKAFL
-from edgefl.strategies.wkafl_no_noniid import WKAFLNoNonIID
-from edgefl.strategies.wkafl_no_selection import WKAFLNoSelection
-from edgefl.strategies.wkafl_no_staleness import WKAFLNoStaleness
+from edgefl.strategies.wkafl import (
+    MEASURED_AT,
+    MEASURED_STEPS,
+    WKAFL,
+    WKAFLNoNonIID,
+    WKAFLNoSelection,
+    WKAFLNoStaleness,
+)
 
 PLAIN: dict[str, Any] = {"server_learning_rate": 1.0, "momentum": 0.0, "staleness_damping": 0.0}
 

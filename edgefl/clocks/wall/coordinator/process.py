@@ -52,8 +52,13 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import end_soon, keep_freed_memory, room_for_edges
 from edgefl.clocks.room import WaitForRoom
-from edgefl.clocks.setup.devices import emulated_devices
-from edgefl.clocks.setup.network import DIRECTIONS, latencies, network
+from edgefl.clocks.setup.network import (
+    DIRECTIONS,
+    emulated_devices,
+    latencies,
+    network,
+    shape_of,
+)
 from edgefl.clocks.setup.plan import fidelity
 from edgefl.clocks.setup.resumption import digest_facts
 from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, externals, writable
@@ -78,13 +83,17 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
     Stranger,
 )
 from edgefl.clocks.wall.coordinator.transfers import (
+    KERNEL,
+    PROCESS,
     Probes,
     TrainingTimes,
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
+from edgefl.clocks.wall.kernel_pacing import segment_for
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
+from edgefl.config.experiment import parts as group_parts
 from edgefl.config.faults import revives, schedule
 from edgefl.config.file import FACTS, shared_digest, to_json
 from edgefl.config.toml import parsed
@@ -105,7 +114,7 @@ from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import Agenda, WallClock
 from emulator.host import REAL_TIME, real_time_priority
 from emulator.links.network import Network
-from emulator.units import to_ns
+from emulator.units import NS_PER_S, to_ns
 
 SILENCE_SHARE = 1.25  # edge timeout / coordinator liveness timeout
 SETTLE_S = 60.0  # patience at the end: without the end of a running evaluation
@@ -114,6 +123,9 @@ GOODBYE_MS = 3000
 # The grain is 2 ms with the default window of 50 ms. 100 links of 2 Mbit/s then need a third of a
 # core instead of more than half.
 GRAINS_PER_WINDOW = 25
+# what waits in the kernel: so many windows, and this part of the time after which an edge is lost
+FAR_WINDOWS, FAR_OF_LIVENESS = 4, 20
+MOST_NAMES = 5  # of edges in the summary
 LOGIC_PRIORITY, PACING_PRIORITY = 1, 2
 EXIT_STATUS = {RunEnded: 0, BugFound: 1, RunRefused: 2}
 
@@ -389,7 +401,7 @@ class CoordinatorProcess:
             self.doorman.start()
         self.router, requests = system.router(self.context, keys), system.mailbox()
         self.watch = self._watch(weights.nbytes, requests)
-        self.port = self.router.bind(section.host, section.port)
+        self.port = self.router.bind(section.host, section.port, self._segment())
         # ---- the run
         evaluator = None if evaluations is None else Evaluator(evaluations, job.scratch, system)
         self.background, say = Background(system), self.launcher.say
@@ -444,6 +456,7 @@ class CoordinatorProcess:
             gives_ahead=not strategy.schedules_uplink,
             faults=lives,
             resumed=job.resume,
+            kernel=self.router if self._kernel_paces() else None,
         )
         # ---- the pacing
         self.pacing = Pacing(
@@ -561,7 +574,9 @@ class CoordinatorProcess:
             for (sort, who), n in sorted(self.sessions.counts.items())
         }
         self._judge_hosts()
+        pacing = self._pacing()
         summary = self.fidelity.summary() | {
+            "pacing": pacing,
             "wire": counts,
             "strangers": strangers,
             "quarantined": self.sessions.quarantined.edges,
@@ -577,6 +592,18 @@ class CoordinatorProcess:
             **({"resumed": core.outages} if core.outages else {}),
         }
         return self.run.end("wall", core.now, wall_s, summary, pace, core.hosts.section())
+
+    def _pacing(self) -> dict[str, Any]:
+        """How many transfers on emulated links each pacer had."""
+        transport = self.pacing.transport
+        without = sorted(transport.without_kernel)
+        if without and self.experiment.network.pacing == KERNEL:
+            names = ", ".join(without[:MOST_NAMES]) + ", ..." * (len(without) > MOST_NAMES)
+            self.fidelity.strain(
+                f'network.pacing = "kernel", but the kernel cannot pace both ends of the'
+                f" connections of {len(without)} edges: {names}"
+            )
+        return {**transport.paced, "edges_without_kernel": without[:MOST_NAMES]}
 
     def _judge_hosts(self) -> None:
         """Add what the hosts of edges have reported to the verdict.
@@ -602,6 +629,24 @@ class CoordinatorProcess:
             lambda: self._ask(LOGIC_PRIORITY),
         )
 
+    def _kernel_paces(self) -> bool:
+        """Whether the kernel may pace links of this run."""
+        return self.system.paces and self.experiment.network.pacing != PROCESS
+
+    def _segment(self) -> int | None:
+        """The length of TCP segments: a burst of the kernel on the slowest link is like a piece.
+
+        None: all links are native, or the kernel does not pace.
+        """
+        sections = [part.links for part in group_parts(self.experiment)]
+        shapes = [shape_of(each) for each in sections if each.kind == "emulated"]
+        if not shapes or not self._kernel_paces():
+            return None
+        plan = piece_plan(self.experiment)
+        burst_ns = min(plan.length_ns(len(self.experiment.edges.ids())), plan.window_ns)
+        slowest_bit_s = min(min(shape.rates_bit_s.values()) for shape in shapes)
+        return segment_for(slowest_bit_s * burst_ns // (8 * NS_PER_S))
+
     def _ask(self, level: int) -> str:
         """Ask for real-time priority for the calling thread, unless the config turns it off.
 
@@ -617,7 +662,10 @@ def piece_plan(experiment: Experiment) -> PiecePlan:
     window_ns, piece_ns = (
         to_ns(ms / 1000 * experiment.chosen_speed) for ms in (section.window_ms, section.piece_ms)
     )
-    return PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1))
+    # what waits in the kernel delays heartbeats, too
+    patience_ns = to_ns(section.liveness_s / FAR_OF_LIVENESS * experiment.chosen_speed)
+    far_ns = min(FAR_WINDOWS * window_ns, patience_ns)
+    return PiecePlan(window_ns, piece_ns, max(window_ns // GRAINS_PER_WINDOW, 1), far_ns)
 
 
 def zmq_context(priority: str) -> zmq.Context:

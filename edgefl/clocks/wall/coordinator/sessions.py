@@ -308,7 +308,10 @@ class Session:
     """One edge's session. ``offset_ns``: the edge's clock minus the coordinator's.
 
     It comes from the recent ping with the shortest round-trip time, ``rtt_ns``. Pings before
-    ``clock_since_ns`` do not count. ``unanswered``: pings, as (wall ns when sent, bytes before).
+    ``clock_since_ns`` do not count, nor those that stood in a queue that the kernel paces: it is
+    empty at ``queued_until_ns``. ``unanswered``: pings, as (wall ns when sent, bytes before).
+
+    ``segment``: bytes of the segments that the kernels of both ends pace; 0: one of them cannot.
     """
 
     routing: bytes
@@ -319,6 +322,8 @@ class Session:
     rtt_ns: int = UNKNOWN_RTT
     offset_ns: int = 0
     clock_since_ns: int = 0
+    segment: int = 0
+    queued_until_ns: int = 0
     round_trips: deque[tuple[int, int]] = field(
         default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
     )
@@ -347,15 +352,17 @@ class Session:
     def answered(self, sent_ns: int, rtt_ns: int, offset_ns: int) -> bool:
         """Record the answer to the ping of ``sent_ns``: all bytes sent before it were read.
 
-        False if no such ping was open.
+        False if no such ping was open, or if it says nothing about the path.
         """
-        self.round_trips.append((rtt_ns, offset_ns))
-        self.rtt_ns, self.offset_ns = min(self.round_trips)
+        queued = bool(self.round_trips) and sent_ns < self.queued_until_ns
+        if not queued:
+            self.round_trips.append((rtt_ns, offset_ns))
+            self.rtt_ns, self.offset_ns = min(self.round_trips)
         was_open = False
         while self.unanswered and self.unanswered[0][0] <= sent_ns:
             was_open = self.unanswered[0][0] == sent_ns
             self.read_bytes = self.unanswered.popleft()[1]
-        return was_open
+        return was_open and not queued
 
     def is_deaf(self, now: int, patience_ns: int) -> bool:
         """Whether the edge sends messages but does not read: its oldest open ping is too old.

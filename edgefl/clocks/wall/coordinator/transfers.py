@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
     Session,
     moment,
 )
+from edgefl.clocks.wall.kernel_pacing import PacedConnection, burst_bytes
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Deliveries, closes_ns
@@ -77,6 +78,8 @@ from emulator.units import NS_PER_S
 
 PROBE_BYTES = 1 << 17
 TRIES = 3  # a probe that shared the path with other probes measures too little
+PROBE_FASTER = 2  # than the link, if the kernel paces it
+KERNEL, PROCESS = "kernel", "process"
 MOST_OFFERS = 8  # updates that one edge may have waiting
 # of ``behind_s``: the times that the last rate of a path says, and the most, also if it was never
 # measured; an edge waits for 60 s for its coordinator
@@ -184,7 +187,7 @@ class Probes:
         rtt_ns = 0 if session.rtt_ns == UNKNOWN_RTT else session.rtt_ns
         taken_ns = max(self.system.monotonic_ns() - pong.sent_ns - rtt_ns, 1)
         probe.best_bit_s = max(probe.best_bit_s, 2 * 8 * size * NS_PER_S // taken_ns)
-        needed = self._needed_bit_s(session.edge)
+        needed = self.needed_bit_s(session.edge)
         if needed is None or probe.best_bit_s >= needed or probe.tries >= TRIES:
             probe.done = True
             if needed is not None:
@@ -197,14 +200,14 @@ class Probes:
         """At the end, report the paths to ``edges`` whose probe never came back."""
         for edge in edges:
             probe = self.of_edge.get(edge)
-            if probe is not None and not probe.done and self._needed_bit_s(edge) is not None:
+            if probe is not None and not probe.done and self.needed_bit_s(edge) is not None:
                 self.fidelity.strain(f"the real path of edge {edge} could not be measured")
 
     def _again(self, edge: str) -> None:
         self.of_edge[edge].tries += 1
         self.send(edge, Ping(self.system.monotonic_ns()), bytes(PROBE_BYTES))
 
-    def _needed_bit_s(self, edge: str) -> int | None:
+    def needed_bit_s(self, edge: str) -> int | None:
         """The faster of the edge's two emulated links, in real bit/s; None if they are native."""
         capacities = [self.network.link(edge, direction).capacity for direction in ("up", "down")]
         rates = [usual_bit_s(capacity) for capacity in capacities if capacity is not None]
@@ -225,6 +228,15 @@ class ToldNote:
     delivers: Ticket | None = None
 
 
+class KernelPacing(Protocol):
+    """A Router: the connections that the kernel may pace, by the routing ids of their peers."""
+
+    paced: dict[bytes, PacedConnection]
+
+    def pace(self, routing: bytes) -> int:
+        """Prepare a peer's connection; returns the length of its segments, 0: it cannot be."""
+
+
 class Transport:
     """All transfers of a run, in the pacing thread: drives the exchange with real bytes.
 
@@ -234,7 +246,8 @@ class Transport:
     often edges may report about their hosts. ``gives_ahead``: the strategy does not schedule
     uploads, so an edge may send the first bytes of an update together with its Offer if nothing on
     its way is emulated. ``faults``: of a run with injected faults. ``resumed``: the run goes on, so
-    edges may know tasks that this process has never given.
+    edges may know tasks that this process has never given. ``kernel``: None: this process paces all
+    links.
     """
 
     def __init__(
@@ -253,13 +266,17 @@ class Transport:
         gives_ahead: bool = False,
         faults: FaultLives | None = None,
         resumed: bool = False,
+        kernel: KernelPacing | None = None,
     ) -> None:
         self.pacer, self.exchange, self.network = pacer, pacer.exchange, pacer.network
         self.clock, self.agenda, self.send, self.tell = clock, agenda, send, tell
         self.sessions, self.useless = sessions, useless
         self.training, self.probes, self.most_bytes = training, probes, most_bytes
         self.reports, self.gives_ahead = reports, gives_ahead
-        self.faults, self.resumed = faults, resumed
+        self.faults, self.resumed, self.kernel = faults, resumed, kernel
+        # transfers on shaped links, by who paced them
+        self.paced: Counter[str] = Counter({KERNEL: 0, PROCESS: 0})
+        self.without_kernel: set[str] = set()  # edges whose connections no kernel can pace
         self.allowances = Allowances()
         # an edge's latest notes of each kind, see ``_former``
         self.notes: dict[tuple[str, type], list[ToldNote]] = {}
@@ -404,8 +421,25 @@ class Transport:
     def _begin(self, flow: PacedFlow, now: int, slots: tuple[int, ...] | None = None) -> None:
         """Begin to pace this transfer. Its link is suspended while the edge is not connected."""
         edge = flow.transfer.edge
-        self.pacer.begin(flow, self._rtt_ns(edge), now, self.clock.now(), slots)
+        burst = self._burst(edge, flow.transfer)
+        self.pacer.begin(flow, self._rtt_ns(edge), now, self.clock.now(), slots, burst)
+        if flow.shaped:
+            self.paced[KERNEL if flow.kernel else PROCESS] += 1
         self._suspend_absent(edge, now)
+
+    def _burst(self, edge: str, transfer: Transfer) -> int | None:
+        """The bytes that the kernel sends at once on this path; None: it cannot pace the transfer.
+
+        Notes to an edge that trains must not wait behind a queue in the kernel, so it gets only
+        what an edge does not train beside.
+        """
+        session = self.sessions.get(edge)
+        if session is None or not session.segment or session.rtt_ns == UNKNOWN_RTT:
+            return None
+        if transfer.kind not in (TASK, UPDATE):
+            return None
+        paced = self._paced(session) if transfer.direction == "down" else None
+        return burst_bytes(session.segment) if paced is None else paced.burst()
 
     def _suspend_absent(self, edge: str, now: int) -> None:
         if edge not in self.sessions:
@@ -425,6 +459,7 @@ class Transport:
     def _cancelled(self, flow: PacedFlow) -> None:
         """The exchange has cancelled this transfer: forget what else is known of it."""
         self.pacer.cancelled(flow, self.clock.now())
+        self._lift(flow)
         if flow.offer is not None:
             self._not_ready(flow)
             self._late_bytes[flow.transfer.edge] += max(flow.released - flow.received, 0)
@@ -446,6 +481,7 @@ class Transport:
 
     def _send_pieces(self, flow: PacedFlow, first: int, end: int) -> None:
         """Send body bytes [first, end)."""
+        self._spread(flow, end - first)
         for border in flow.cuts(first, end):
             while first < border:
                 view = flow.content.piece(first, min(border - first, MAX_PIECE_BYTES))
@@ -455,8 +491,60 @@ class Transport:
     def _credit(self, flow: PacedFlow, first: int, end: int) -> None:
         """Allow the edge to send body bytes [first, end)."""
         assert flow.offer is not None
+        leave_ns = 0
+        if flow.kernel and (session := self.sessions.get(flow.transfer.edge)) is not None:
+            leave_ns = self._leaves_ns(flow, session) + session.offset_ns
         for limit in flow.cuts(first, end):
-            self.send(flow.transfer.edge, Credit(flow.offer, flow.received, limit))
+            credit = Credit(flow.offer, flow.received, limit, max(leave_ns, 0))
+            self.send(flow.transfer.edge, credit)
+
+    # ------------------------------------------------------------------ pacing by the kernel
+    def _spread(self, flow: PacedFlow, more: int) -> None:
+        """Let the kernel space these bytes of a download, or no bytes at all."""
+        session = self.sessions.get(flow.transfer.edge)
+        paced = self._paced(session)
+        if session is None or paced is None:
+            return
+        if flow.kernel and flow.completion is None:
+            leaves_ns = self._leaves_ns(flow, session)
+            paced.spread(more, leaves_ns - self.probes.system.monotonic_ns())
+        else:
+            paced.limit(None)
+
+    def _leaves_ns(self, flow: PacedFlow, session: Session) -> int:
+        """When the last byte that was released leaves, on this process' monotonic clock."""
+        within_ns = (flow.leave_ns - self.clock.now()) / self.clock.speed
+        leaves_ns = self.probes.system.monotonic_ns() + int(max(within_ns, 0))
+        session.queued_until_ns = max(session.queued_until_ns, leaves_ns)
+        return leaves_ns
+
+    def _lift(self, flow: PacedFlow) -> None:
+        """A download has ended: what is still queued leaves at once."""
+        if flow.kernel and flow.transfer.direction == "down":
+            paced = self._paced(self.sessions.get(flow.transfer.edge))
+            if paced is not None:
+                paced.limit(None)
+
+    def _paced(self, session: Session | None) -> PacedConnection | None:
+        if self.kernel is None or session is None or not session.segment:
+            return None
+        return self.kernel.paced.get(session.routing)
+
+    def _prepare(self, session: Session, join: Join) -> None:
+        """Prepare pacing by the kernels of both ends.
+
+        The probe is paced, too: its bytes must not open the congestion window, which would make
+        bursts longer.
+        """
+        if self.kernel is None:
+            return
+        session.segment = min(self.kernel.pace(session.routing), join.segment)
+        paced = self._paced(session)
+        if not session.segment:
+            self.without_kernel.add(session.edge)
+        needed_bit_s = self.probes.needed_bit_s(session.edge)
+        if paced is not None and needed_bit_s is not None:
+            paced.limit(PROBE_FASTER * needed_bit_s // 8)
 
     def complete(self, now: int) -> None:
         """Report the transfers that are due by ``now`` and complete."""
@@ -485,6 +573,7 @@ class Transport:
 
         An edge whose task has started knows it.
         """
+        self._lift(flow)
         edge, number = flow.transfer.edge, flow.transfer.number
         if not flow.starts:
             self.deliveries.add(edge, number, at_ns)
@@ -561,6 +650,7 @@ class Transport:
             self.allowances.knows(edge, join.tasks)
         self.reports.new_session(edge)
         self._ahead.pop(edge, None)
+        self._prepare(session, join)
         for flow in self.exchange.under_way(edge):
             if flow.transfer.direction == "down":
                 self._go_on_sending(flow, held, join.tasks, now)

@@ -22,6 +22,7 @@ from itertools import count
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
 import edgefl
 from edgefl.clocks.process_messages import InjectFault
@@ -39,6 +40,7 @@ from edgefl.clocks.wall.edge.work import (
     TrainOrder,
     Turns,
 )
+from edgefl.clocks.wall.kernel_pacing import PacedConnection
 from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.clocks.wall.system import OWN_SYSTEM, SleepWatch, System
 from edgefl.clocks.wall.wire import Dealer, Poller
@@ -100,6 +102,7 @@ class SessionLink:
     greeted: bool = False  # Setup was received and Join sent
     joined: bool = False
     pinged_s: float = field(default=0.0)
+    paced: PacedConnection | None = None  # if the kernel may pace what it sends
     told_facts: bool = False
 
 
@@ -394,13 +397,14 @@ class EdgeHost:
             case Offer():
                 self._answer(self._work.transfers.offered(message, self.system.passed_ns()))
             case Credit():
-                for piece, view in self._work.transfers.credit(message):
-                    self._send(piece, view)
+                self._credit(message)
             case Delivered():
                 self._act(self._work.transfers.delivered(message.transfer), message.at_ns)
             case Dropped():
                 self._work.transfers.dropped(message.transfer)
             case Stamped():
+                if self.link.paced is not None:  # an upload has ended
+                    self.link.paced.limit(None)
                 self._act(decode_note(message.note), message.at_ns)
             case Setup():
                 self._join(message)
@@ -416,6 +420,18 @@ class EdgeHost:
                 self._back_off(message.reason)
             case _:
                 raise WireError(f"{type(message).__name__} from the coordinator")
+
+    def _credit(self, credit: Credit) -> None:
+        """Send the pieces that the credit allows. The kernel spaces their bytes."""
+        pieces, paced = list(self._work.transfers.credit(credit)), self.link.paced
+        if paced is not None and pieces:
+            if credit.leave_ns:
+                more = sum(len(view) for _, view in pieces)
+                paced.spread(more, credit.leave_ns - self.system.passed_ns())
+            else:
+                paced.limit(None)
+        for piece, view in pieces:
+            self._send(piece, view)
 
     def _join(self, setup: Setup) -> None:
         if (
@@ -435,7 +451,9 @@ class EdgeHost:
             self.incarnation = self.link.incarnation
             self._say("the coordinator was started again and the run goes on")
         self.link.greeted = True
-        self._send(self._work.join())
+        self.link.paced = self.link.dealer.pace() if self.system.paces else None
+        segment = 0 if self.link.paced is None else self.link.paced.segment
+        self._send(replace(self._work.join(), segment=segment))
 
     def _build(self, setup: Setup) -> None:
         side = self.build(setup)

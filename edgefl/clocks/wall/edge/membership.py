@@ -15,9 +15,8 @@ import orjson
 import psutil
 
 from edgefl.clocks.processes import edge_groups
-from edgefl.clocks.setup.devices import emulated_devices
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.setup.network import with_patterns
+from edgefl.clocks.setup.network import emulated_devices, with_patterns
 from edgefl.clocks.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
 from edgefl.clocks.wall.edge.state import StateFolder
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine

@@ -10,12 +10,12 @@ import pytest
 from builders import experiment, small_run
 from coming_and_going import IDS, RUN, sections
 
-from edgefl.clocks.setup.devices import devices
 from edgefl.clocks.setup.network import (
     MOST_SENT_BYTES,
     RandomAbsence,
     RecordedAbsence,
     absence,
+    devices,
     with_patterns,
 )
 from edgefl.config.file import from_json, to_json

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from builders import EXAMPLES, S, experiment, small_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.config.errors import Source
 from edgefl.config.names import check
+from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.results.read import read_events
 from emulator.compute import Rate
@@ -25,7 +23,6 @@ from emulator.faults import (
     Schedule,
     Slowed,
     Timeline,
-    poisson_faults,
 )
 from emulator.units import FOREVER, to_ns
 
@@ -42,26 +39,11 @@ FAULTS = st.lists(
 )
 
 
-def rng(seed: int = 1) -> np.random.Generator:
-    return np.random.Generator(np.random.PCG64(seed))
-
-
 def in_order(faults: list[Fault]) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at_ns)
 
 
 # ------------------------------------------------------------------ schedules
-def test_a_random_process_depends_on_its_generator_alone() -> None:
-    one, same, other = (
-        list(islice(poisson_faults(rng(seed), "a", "cut", 3 * S, 2 * S, random_length=True), 200))
-        for seed in (1, 1, 2)
-    )
-    assert one == same != other
-    gaps = [later.at_ns - earlier.until_ns for earlier, later in pairwise(one)]
-    assert min(gaps) > 0 and 2.4 * S < np.mean(gaps) < 3.6 * S
-    assert 1.6 * S < np.mean([fault.for_ns for fault in one]) < 2.4 * S
-
-
 @given(FAULTS, FAULTS, st.lists(st.integers(0, 100), max_size=10))
 def test_a_schedule_gives_every_fault_once_and_in_order(
     one: list[Fault], other: list[Fault], asked: list[int]
@@ -146,10 +128,6 @@ def without_faults(lines: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return [line for line in lines if line[0] != "fault"]
 
 
-def test_without_faults(tmp_path: Path) -> None:
-    assert story(tmp_path) == usual()
-
-
 @pytest.mark.parametrize(
     ("kind", "at_s", "moments"),
     [
@@ -202,24 +180,6 @@ def test_a_damaged_update_is_carried_again_from_its_first_byte(tmp_path: Path) -
         ("update_arrived", 2 * HERE - READY),
     ]
     assert moments == [("task_started", BEGUN), ("update_ready", READY), *again]
-
-
-def test_an_update_that_comes_twice_is_applied_once(tmp_path: Path) -> None:
-    summary, directory = small_run(
-        tmp_path,
-        **ALONE | {"faults": [{"kind": "duplicate", "at_s": 1.0}], "stop": {"versions": 2}},
-    )
-    assert (summary["versions"], summary["updates_applied"], summary["updates_discarded"]) == (
-        2,
-        2,
-        {},
-    )
-    (twice,) = [
-        event
-        for event in read_events(directory / "events.jsonl")
-        if event.get("fact") == "duplicate"
-    ]
-    assert (to_ns(twice["t"]), twice["task"]) == (HERE, 0)
 
 
 def test_when_all_are_dead_for_good_the_run_ends(tmp_path: Path) -> None:

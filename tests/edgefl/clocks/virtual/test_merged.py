@@ -25,7 +25,7 @@ from edgefl.clocks.virtual.pool.executor import A_TASK_FAILED
 from edgefl.clocks.virtual.pool.merged import MergedSteps
 from edgefl.clocks.virtual.run import Saving, run_virtual
 from edgefl.clocks.virtual.run_batch import BatchRun, RunBatch
-from edgefl.data.task import cross_entropy
+from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
 from edgefl.models.torch_device import CPU, chosen, make_repeatable
@@ -206,7 +206,6 @@ EDGES: dict[str, Any] = {
     "evaluation": {"every_versions": 3},
 }
 BUFFERED = {"strategy": "fedbuff", "concurrency": 5, "buffer_size": 3}
-ASYNC = {"strategy": "fedasync", "concurrency": 5}
 ROUNDS = {"strategy": "fedavg", "clients_per_round": 4}
 RESNET = {"model": {"name": "resnet20"}, "stop": {"updates": 2}, "edges": {"count": 60}}
 OWN = "../support/merged_strategies.py"
@@ -336,6 +335,7 @@ def test_a_task_that_fails_fails_alone(tmp_path: Path, name: str) -> None:
     assert np.linalg.norm(found - wanted) <= 1e-4 * np.linalg.norm(wanted)
 
 
+@pytest.mark.slow
 def test_a_rule_that_draws_random_numbers_keeps_its_own(tmp_path: Path) -> None:
     noisy = {"strategy": f"{OWN}:Noisy", "clients_per_round": 4}
     played(tmp_path / "alone", learned(noisy, None))
@@ -353,6 +353,7 @@ def break_merged_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MergedSteps, "train", broken)
 
 
+@pytest.mark.slow
 def test_a_group_that_fails_is_trained_one_by_one_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

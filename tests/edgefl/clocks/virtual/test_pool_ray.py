@@ -75,6 +75,7 @@ def test_an_address_without_a_cluster_is_named_at_once() -> None:
                 pass
 
 
+@pytest.mark.rest
 def test_a_killed_run_goes_on_with_ray(tmp_path: Path, cluster: Any) -> None:
     learned = learned_of(**RUNS["rich"])
     steps = whole_run(learned, tmp_path / "whole")

@@ -12,7 +12,7 @@ from builders import S, experiment, layout
 from pools import bytes_of, learned_of
 
 from edgefl.clocks.process_messages import FleetReady
-from edgefl.clocks.setup.devices import devices, task_jitters
+from edgefl.clocks.setup.network import devices, task_jitters
 from edgefl.clocks.setup.plan import task_limits, timetable
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.clocks.wall.speed_check import too_fast

@@ -14,15 +14,11 @@ from media import SLOTS, ns, transfers
 from tdma_rounds import play, rounds, slotted
 
 from edgefl.clocks.setup.plan import strategy
-from edgefl.clocks.setup.rundir import written
-from edgefl.config.errors import Source
 from edgefl.config.names import check
-from edgefl.disk import OwnDisk
+from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.results.read import read_csv, read_events
 from edgefl.vectors import Layout, LayoutEntry, aligned
-
-MS = S // 1000
 
 
 def slots(directory: Path) -> list[tuple[int, int, str, str]]:
@@ -30,28 +26,6 @@ def slots(directory: Path) -> list[tuple[int, int, str, str]]:
         (ns(row["begins_s"]), ns(row["ends_s"]), row["edge"], row["direction"])
         for row in read_csv(directory / "slots.csv")
     ]
-
-
-def test_the_log_of_the_slots_shows_that_no_two_overlap(tmp_path: Path) -> None:
-    speeds = {"samples_per_s": 100.0, "slowest_ratio": 2.0}
-    _, directory = small_run(
-        tmp_path,
-        medium=SLOTS,
-        devices=speeds,
-        stop={"updates": 12},
-        strategies=[{"strategy": "fedasync", "concurrency": 3}],
-    )
-    rows, whole = sorted(slots(directory)), transfers(directory)
-    assert len(rows) == len(whole) >= 24, "one slot holds a model"
-    assert all(first[1] <= second[0] for first, second in pairwise(rows))
-    assert all(
-        end_ns - begin_ns == 90 * MS and begin_ns % (100 * MS) == 0
-        for begin_ns, end_ns, _, _ in rows
-    ), "without their guards"
-    assert {(row["edge"], row["direction"], row["due_ns"] // (100 * MS)) for row in whole} == {
-        (edge, way, at // (100 * MS)) for at, _, edge, way in rows
-    }
-    assert "slots.csv" in written(directory, OwnDisk()), "so that a rerun removes it"
 
 
 @pytest.mark.parametrize("strategy", ["fedasync", "../support/own_strategies.py:Fresher"])

@@ -15,8 +15,7 @@ from builders import S, experiment, small_run
 from paths import GOLDEN, ROOT, SUPPORT
 from run_bytes import bytes_of, trace
 
-from edgefl.clocks.setup.devices import devices
-from edgefl.clocks.setup.network import Builder
+from edgefl.clocks.setup.network import Builder, devices
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
 from edgefl.results.read import read_csv, read_events

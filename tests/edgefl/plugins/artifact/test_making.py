@@ -7,7 +7,6 @@ import json
 import os
 import platform
 import shutil
-import subprocess
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,8 +23,8 @@ from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.resumption import Origin
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.file import load
-from edgefl.plugins.artifact import check, kick, making
-from edgefl.plugins.artifact.packages import Lock
+from edgefl.plugins.artifact import check, contents, making
+from edgefl.plugins.artifact.documents import Lock
 from edgefl.plugins.launch.wheels import OwnWheel
 from edgefl.record.files import EXPERIMENT
 from edgefl.results.run_files import seed_name
@@ -89,7 +88,7 @@ def quick() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(making, "own_wheel", wheel)
-        patch.setattr(kick, "_run", tried)
+        patch.setattr(contents, "_run", tried)
         patch.setattr(platform, "node", lambda: HOST)
         yield
 
@@ -183,17 +182,6 @@ def test_the_metadata_name_title_authors_files_and_seeds(made: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.processes
-def test_the_appendix_compiles(made: Path, tmp_path: Path) -> None:
-    program = shutil.which("pdflatex")
-    if program is None:
-        pytest.skip("no pdflatex")
-    words = [program, "-interaction=nonstopmode", "-halt-on-error", str(made / "appendix.tex")]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0 and "Overfull" not in done.stdout, done.stdout[-2000:]
-
-
-@pytest.mark.slow
 def test_a_zip_has_one_folder(runs: Path, tmp_path: Path) -> None:
     artifact(runs, "--out", tmp_path / "for-review.zip")
     with zipfile.ZipFile(tmp_path / "for-review.zip") as archive:
@@ -269,13 +257,13 @@ def test_runs_of_other_code_get_the_tolerance_in_place_of_exact(runs: Path, tmp_
 def test_each_experiment_is_tried_with_the_data_that_its_runs_had(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, tried = {}, kick._run
+    found, tried = {}, contents._run
 
     def noted(config: Path, folder: Path, data: Path, out: Path) -> float | None:
         found[config.parent.name] = data
         return tried(config, folder, data, out)
 
-    monkeypatch.setattr(kick, "_run", noted)
+    monkeypatch.setattr(contents, "_run", noted)
     for name in ("one", "two"):
         run = tmp_path / name / "fedavg"
         shutil.copytree(runs / "fedavg" / "seed1", run)

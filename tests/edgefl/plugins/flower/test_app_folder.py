@@ -10,7 +10,7 @@ from flower_apps import PROJECT, flower_config, small_app
 
 from edgefl.config.file import from_json, shared_digest, to_json
 from edgefl.errors import UserError
-from edgefl.plugins.flower.app_folder import app_folder, flat
+from edgefl.plugins.flower.flower_app import app_folder, flat
 
 
 def test_the_folder_of_an_app(tmp_path: Path) -> None:

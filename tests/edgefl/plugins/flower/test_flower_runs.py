@@ -19,9 +19,9 @@ from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
 from edgefl.plugins.flower import flower_app
-from edgefl.plugins.flower.app_folder import app_folder
 from edgefl.plugins.flower.flower_app import (
     FlowerApp,
+    app_folder,
     first_round,
     identify,
     node_id_of,

@@ -22,7 +22,6 @@ from edgefl.plugins.html_report import document as of_report
 from edgefl.plugins.html_report.document import document
 from edgefl.record.files import EXPERIMENT
 from edgefl.results import compare, tables
-from edgefl.results.compare import Question
 from edgefl.results.run_files import RunFiles
 
 CONFIG = """
@@ -174,17 +173,6 @@ def test_the_headline_says_what_the_seeds_cannot_tell(tmp_path: Path) -> None:
 
 
 @UNDRAWN
-def test_what_was_run(recorded: Path) -> None:
-    shown = page(recorded)
-    assert table(shown, "strategy")[1:] == [
-        ["fedavg", "fedavg", "defaults"],
-        ["fedasync", "fedasync", "alpha = 0.25"],
-    ]
-    assert "links kind emulated up_mbit_s 0.01" in shown.text
-    assert shown.text.count("up_mbit_s 0.01") == 1, "both runs had the same: it is shown once"
-
-
-@UNDRAWN
 def test_the_config_in_the_report_runs_again(recorded: Path, tmp_path: Path) -> None:
     shown = page(recorded)
     at = next(each for each in shown.addresses if each.startswith("data:application/toml"))
@@ -210,18 +198,6 @@ def test_a_run_that_was_killed_is_shown_as_far_as_it_got(folder: Path) -> None:
     assert "no complete summary.json: the run crashed or still runs" in shown.text
     assert "(torn last line in metrics.csv)" in shown.text
     assert "unfinished runs 1 of 2" in shown.text
-
-
-@UNDRAWN
-def test_a_run_that_was_copied_alone_or_has_no_config(folder: Path, tmp_path: Path) -> None:
-    alone = Path(shutil.move(folder / "fedasync", tmp_path / "alone"))
-    shown = page(alone)
-    assert "edgefl run seen.toml --clock virtual" in shown.text
-    (alone / "config.toml").write_text("[edges\n")
-    both = page(alone, folder)
-    assert table(both, "key")[1] == ["alone", "config.toml", "missing or damaged", "", "all"]
-    shown = page(alone)
-    assert shown.wrong == [] and "no readable config" in shown.text
 
 
 @UNDRAWN
@@ -264,52 +240,3 @@ def test_texts_of_others_are_no_html(folder: Path) -> None:
     assert shown.wrong == [] and "script" not in shown.tags and "b" not in shown.tags[:20]
     assert all(address.startswith(("data:", "#")) for address in shown.addresses)
     assert shown.text.count("<script>alert(1)</script>") >= 4, "they are shown as they are"
-
-
-@UNDRAWN
-def test_a_baseline_and_what_differs(folder: Path) -> None:
-    config = folder / "fedavg" / "config.toml"
-    config.write_text(config.read_text().replace("up_mbit_s = 0.01", "up_mbit_s = 0.5"))
-    shown = HtmlPage(document([folder], Question("fedasync")))
-    assert any("vs fedasync" in heading for rows in shown.tables for heading in rows[0])
-    assert table(shown, "key")[1:] == [["fedavg", "links.up_mbit_s", "0.5", "0.01", "all"]]
-    assert "differences" in shown.ids and "differences" not in page(folder / "fedavg").ids
-
-
-@pytest.mark.slow
-def test_a_figure_of_very_many_points_is_a_png(
-    recorded: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(of_report, "MOST_SVG", 1000)
-    monkeypatch.setattr(of_report, "MOST_CSV", 10)
-    html = document([recorded])
-    assert "data:image/svg" not in html and html.count("data:image/png") >= 4
-    assert "data:text/csv" not in html and "(CSV)" not in html
-
-
-@UNDRAWN
-def test_several_seeds_have_one_line_and_their_own_verdicts(folder: Path) -> None:
-    for seed in (1, 2):
-        run = Path(shutil.copytree(folder / "fedavg", folder / "fedprox" / f"seed{seed}"))
-        changed(run / "summary.json", seed=seed, final_accuracy=0.5 + 0.1 * seed)
-    shown = page(folder / "fedprox")
-    assert table(shown, "accuracy final")[1][:2] == ["fedprox2 seeds", "0.650±.071"]
-    assert [row[0] for row in table(shown, "verdict")[1:]] == ["fedprox seed 1", "fedprox seed 2"]
-    assert "runs 2 of 1 strategy" in shown.text
-
-
-@UNDRAWN
-def test_runs_that_differ_in_the_seed_are_run_again_together(folder: Path, tmp_path: Path) -> None:
-    for seed in (1, 2):
-        run = Path(
-            shutil.copytree(folder / "fedavg", tmp_path / "alone" / "fedavg" / f"seed{seed}")
-        )
-        config = run / "config.toml"
-        config.write_text(config.read_text().replace("seed = 1", f"seed = {seed}"))
-    shown = page(tmp_path / "alone", folder / "fedasync")
-    given = [each for each in shown.addresses if each.startswith("data:application/toml")]
-    _, alone = (base64.b64decode(each.partition(",")[2]).decode() for each in given)
-    (tmp_path / "seen.toml").write_text(alone)
-    shutil.copy(EXAMPLES / "my_task.py", tmp_path)
-    assert load(tmp_path / "seen.toml").seeds == (1, 2)
-    assert "seen: fedavg With" in shown.text and "seen: fedasync With" in shown.text

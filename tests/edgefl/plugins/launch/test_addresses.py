@@ -8,16 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from edgefl.plugins.launch.connections.addresses import (
-    coordinator_address,
-    listen_host,
-)
-from edgefl.plugins.launch.connections.connection import (
+from edgefl.plugins.launch.connections import (
     NO_ENV,
     Done,
     HostConnection,
     HostError,
     RemoteProcess,
+    coordinator_address,
+    listen_host,
 )
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host
 

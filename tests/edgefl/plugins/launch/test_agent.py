@@ -29,9 +29,9 @@ from edgefl.plugins.launch.agent_messages import (
     StopEdges,
     run_folder,
 )
-from edgefl.plugins.launch.connections.opening import open_connection
 from edgefl.plugins.launch.host_session import HostSession
 from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.opening import open_connection
 
 pytestmark = pytest.mark.processes
 Started = Callable[..., AgentProcess]
@@ -57,11 +57,11 @@ def agent(folder: Path) -> Iterator[Started]:
         one.process.wait()
 
 
-@pytest.mark.parametrize(("words", "order"), [((), StopEdges()), (("--separate",), KillEdges())])
+@pytest.mark.parametrize("order", [StopEdges(), KillEdges()])
 def test_an_agent_ends_with_its_edges_and_leaves_nothing(
-    agent: Started, folder: Path, words: tuple[str, ...], order: object
+    agent: Started, folder: Path, order: object
 ) -> None:
-    one = agent(*words)
+    one = agent()
     pids = one.start("a", "b")
     assert all(map(lives, pids)) and folder.is_dir()
     one.say(order)
@@ -82,11 +82,8 @@ def test_an_edge_that_is_killed_is_started_again(agent: Started) -> None:
     assert one.hear(EdgeEnded).again is None and lives(other)
 
 
-@pytest.mark.parametrize("words", [(), ("--separate",)])
-def test_edges_end_with_an_agent_that_is_killed(
-    agent: Started, folder: Path, words: tuple[str, ...]
-) -> None:
-    one = agent(*words)
+def test_edges_end_with_an_agent_that_is_killed(agent: Started, folder: Path) -> None:
+    one = agent()
     pids = one.start("a", "b")
     one.process.kill()
     wait_for(lambda: not any(map(lives, pids)))

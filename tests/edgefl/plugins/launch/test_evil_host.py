@@ -19,16 +19,15 @@ from edgefl.plugins.launch.agent_messages import (
     HostLine,
     to_line,
 )
-from edgefl.plugins.launch.connections.opening import refuse
-from edgefl.plugins.launch.host_session import MOST_UNREAD
-from edgefl.plugins.launch.hosts_thread import HostsThread
+from edgefl.plugins.launch.host_session import MOST_UNREAD, HostsThread
 from edgefl.plugins.launch.inventory import CoordinatorPlace, Host, Inventory
+from edgefl.plugins.launch.opening import asker
 
 pytestmark = pytest.mark.processes
 HERE = CoordinatorPlace(Host("coordinator", via="local"), None, 0)
 NO_PROCESS = 1 << 30  # larger than every process id
-READY = AgentReady(NO_PROCESS, __version__, False, ())
-PREPARED = to_line(EdgesPrepared("", 0.0))
+READY = AgentReady(NO_PROCESS, __version__, ())
+PREPARED = to_line(EdgesPrepared(""))
 PATIENCE_S = 30.0
 
 
@@ -53,7 +52,7 @@ def begun(*hosts: Host) -> Iterator[tuple[HostsThread, list[tuple[str, str, str]
         Inventory(Path("lab.toml"), HERE, hosts), "run", lambda *line: log.append(line)
     )
     try:
-        thread.connect(refuse)
+        thread.connect(asker(False))
         files = {each.name: () for each in hosts}
         thread.prepare(files, None, lambda each, shards: prepared(each.name))
         assert thread.lost == {}

@@ -18,7 +18,7 @@ from edgefl.commands import data as data_command
 from edgefl.config.experiment import Experiment
 from edgefl.config.file import dump, to_json
 from edgefl.errors import UserError
-from edgefl.plugins.launch.connections.local import LocalConnection
+from edgefl.plugins.launch.connections import LocalConnection
 from edgefl.plugins.launch.host_data import DataSync, HostData
 from edgefl.plugins.launch.inventory import Host
 from edgefl.protocol.messages import Setup

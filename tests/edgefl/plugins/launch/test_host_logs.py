@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.plugins.launch import hosts_thread
-from edgefl.plugins.launch.hosts_thread import HostLogs
+from edgefl.plugins.launch import host_session
+from edgefl.plugins.launch.host_session import HostLogs
 
 
 def read(folder: Path) -> dict[str, list[str]]:
@@ -31,7 +31,7 @@ def test_lines_before_the_folder_is_ours_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_host_cannot_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts_thread, "MOST_BYTES", 100)
+    monkeypatch.setattr(host_session, "MOST_LOG_BYTES", 100)
     logs = HostLogs(lambda: 0.0)
     logs.open(tmp_path)
     for _ in range(50):

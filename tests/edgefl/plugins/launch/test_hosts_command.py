@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 from edgefl.cli import app
 from edgefl.plugins.launch import host_probe
-from edgefl.plugins.launch.hosts_command import hosts_progress, print_tables
-from edgefl.plugins.launch.installer import MachineFacts
+from edgefl.plugins.launch.hosts_command import print_tables
+from edgefl.plugins.launch.installer import MachineFacts, hosts_progress
 from edgefl.plugins.launch.survey import ClockOffset, Goodput, Survey
 
 pytestmark = pytest.mark.processes

@@ -19,8 +19,7 @@ import pytest
 from msgspec import structs
 from tiny_wheels import write_wheel
 
-from edgefl.plugins.launch.connections.connection import HostError
-from edgefl.plugins.launch.connections.local import LocalConnection
+from edgefl.plugins.launch.connections import HostError, LocalConnection
 from edgefl.plugins.launch.installer import (
     STAMP,
     Installed,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -89,17 +88,6 @@ def test_hosts_edges_and_defaults(tmp_path: Path) -> None:
     assert (namespace.user, namespace.identity) == (None, None)
     assert namespace.folder == "~/.edgefl/lab-a"
     assert inventory.coordinator.host.via == "local" and inventory.coordinator.listen_port == 7700
-
-
-@pytest.mark.parametrize("via", ["netns", "local"])
-def test_a_host_on_this_machine_uses_the_python_of_the_command(tmp_path: Path, via: str) -> None:
-    login = f'[[hosts]]\nhost = "a"\nvia = "{via}"\n'
-    (host,) = loaded(tmp_path, login).hosts
-    assert host.interpreter == sys.executable
-    (host,) = loaded(tmp_path, login + 'venv = "~/w"').hosts
-    assert host.interpreter == "~/w/bin/python"
-    (host,) = loaded(tmp_path, login + 'python = "/opt/p"').hosts
-    assert host.interpreter == "/opt/p"
 
 
 A = '[[hosts]]\nhost = "a"\n'

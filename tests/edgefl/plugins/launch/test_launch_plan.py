@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -20,7 +19,6 @@ from edgefl.plugins.launch.launch_plan import (
     preparation,
     refuse_code,
     run_name,
-    upper_bounds,
 )
 
 KEYS = Path("/keys")
@@ -98,39 +96,3 @@ def test_edges_do_not_delay_a_coordinator_on_their_machine(via: str, nice: int) 
 def test_a_runs_folder_has_a_harmless_name() -> None:
     assert run_name("my run/..", "0a1b") == "my-run----0a1b"
     assert len(run_name("x" * 64, "0a1b")) == 45
-
-
-@pytest.mark.parametrize(
-    ("sections", "wall_s", "up_bytes", "down_bytes"),
-    [
-        # 8 s / 2; 3 edges x 1 Mbit/s x 8 s = 3 MB up, four times as much down
-        ({"speed": 2.0, "links": LINKS, "stop": {"emulated_s": 8.0}}, 4.0, 3e6, 12e6),
-        # (10 updates + 3 edges at work) x 1000 bytes
-        ({"links": LINKS, "stop": {"updates": 10}}, None, 13_000, 13_000),
-        (
-            {
-                "links": LINKS,
-                "medium": {"kind": "cell", "up_mbit_s": 2.0},
-                "stop": {"emulated_s": 8.0},
-            },
-            *(8.0, 2e6, 12e6),
-        ),
-        (
-            {
-                "groups": (
-                    {"name": "a", "count": 1, "links": {"up_mbit_s": 2.0}},
-                    {"name": "b", "count": 2},
-                ),
-                "links": LINKS,
-                "stop": {"emulated_s": 8.0},
-            },
-            *(8.0, 4e6, 12e6),
-        ),
-        # 3 edges x 7.6 and 29.5 Mbit/s x 8 s
-    ],
-)
-def test_bounds_by_hand(
-    sections: dict[str, Any], wall_s: float, up_bytes: float, down_bytes: float
-) -> None:
-    found = upper_bounds(experiment(edges={"count": 3}, **sections), 1000)
-    assert (found.wall_s, found.up_bytes, found.down_bytes) == (wall_s, up_bytes, down_bytes)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.config.experiment import Experiment
-from edgefl.config.groups import parts
+from edgefl.config.experiment import Experiment, parts
 from edgefl.errors import UserError
 from edgefl.plugins.launch.inventory import load_inventory
 from edgefl.plugins.launch.launch_plan import load_placed

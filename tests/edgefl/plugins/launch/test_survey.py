@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from edgefl import __version__
-from edgefl.plugins.launch.connections.connection import (
+from edgefl.plugins.launch.connections import (
     NO_ENV,
     Done,
     HostConnection,

@@ -134,15 +134,6 @@ def test_the_first_message_is_whole(run: Path) -> None:
     assert found["fidelity"]["verdict"] is None
 
 
-def test_the_groups_of_the_edges(tmp_path: Path) -> None:
-    groups: list[Any] = [{"name": "lte", "count": 1}, {"name": "dsl", "count": 1}]
-    run = small_run.write(tmp_path / "grouped", {"groups": groups})
-    found = news(feed_of(run), Seen())
-    assert found["config"]["groups"] == [["lte", 1], ["dsl", 1]]
-    damaged = small_run.write(tmp_path / "damaged", {"groups": [*groups, {"name": 3}, 4]})
-    assert news(feed_of(damaged), Seen())["config"]["groups"] == []
-
-
 def test_later_messages_have_only_what_is_new(run: Path) -> None:
     feed, seen = feed_of(run), Seen()
     news(feed, seen)
@@ -179,18 +170,6 @@ def test_later_messages_have_only_what_is_new(run: Path) -> None:
     assert found["head"]["age_s"] == 5.0 and found["head"]["age_versions"] == 2.0
 
 
-def test_two_readers_get_the_same(run: Path) -> None:
-    feed, early = feed_of(run), Seen()
-    parts = [news(feed, early)]
-    for step in (small_run.go_on, small_run.end):
-        step(run)
-        parts.append(news(feed, early))
-    whole = news(feed, Seen())
-    for name in ("slices", "metrics", "marks", "staleness", "log"):
-        assert whole[name] == [row for part in parts for row in part.get(name, [])], name
-    assert whole["links"] == parts[-1]["links"] and whole["open"] == parts[-1]["open"]
-
-
 def test_a_killed_run_is_silent_and_shown_as_far_as_it_got(run: Path) -> None:
     small_run.go_on(run)
     with (run / "events.jsonl").open("a") as file:
@@ -200,19 +179,6 @@ def test_a_killed_run_is_silent_and_shown_as_far_as_it_got(run: Path) -> None:
     assert found["state"] == "running" and found["head"]["version"] == 1
     later = news(feed, seen, NOW_S + SILENT_S + 1)
     assert later["state"] == "silent" and later["now_s"] == 3.6 and later["rate"] == 0.0
-
-
-def test_on_the_wall_clock_time_goes_on_between_rows(tmp_path: Path) -> None:
-    facts = {"strategy": "fedasync", "clock": "wall"}
-    run = small_run.write(tmp_path / "x", {"speed": 2.0, "run": facts})
-    feed, seen = feed_of(run), Seen()
-    assert news(feed, seen)["now_s"] == 2.0
-    small_run.go_on(run)
-    assert news(feed, seen, NOW_S + 1)["now_s"] == 3.6
-    feed.read(NOW_S + 4)
-    small_run.add(run / "metrics.csv", ["2,3.5,0.2,1.0,1.1,0.8,1,2"])
-    found = news(feed, seen, NOW_S + 4)
-    assert found["now_s"] == 3.6 + 3 * 2.0 and found["rate"] == 2.0
 
 
 def test_a_run_that_begins_anew_is_told_anew(run: Path) -> None:
@@ -239,6 +205,7 @@ def test_rows_of_another_version_are_counted_and_left_out(run: Path) -> None:
     assert found["head"]["strange_rows"] >= 1
 
 
+@pytest.mark.slow
 def test_a_long_run_is_read_in_steps_that_need_little_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

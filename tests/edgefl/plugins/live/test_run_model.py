@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.plugins.live.run_model import BAD, GOOD, INFO, MOST_NAMES, WARN, Health, Log, Methods
+from edgefl.plugins.live.run_model import BAD, GOOD, INFO, WARN, Health, Log, Methods
 from edgefl.results.progress import Progress
 from edgefl.results.read import TableColumns
 
@@ -14,20 +14,6 @@ from edgefl.results.read import TableColumns
 def told(*rows: dict[str, Any]) -> list[tuple[str, str]]:
     log = Log()
     return [line for row in rows for line in log.lines({"t": 1.0, **row})]
-
-
-def joined(edge: str) -> dict[str, Any]:
-    return {"event": "edge_joined", "edge": edge, "samples": 12, "decisions": []}
-
-
-STARTED = {"event": "run_started", "version": 0, "decisions": []}
-
-
-def test_edges_that_join_before_the_start_are_one_line() -> None:
-    assert told(joined("a"), joined("b"), STARTED, joined("c")) == [
-        (INFO, "the run begins with 2 edges"),
-        (GOOD, "c joined, with 12 samples"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -69,11 +55,6 @@ def test_what_happens_for_every_task_is_not_told() -> None:
     assert told(arrived | {"decisions": [discard]}) == [(WARN, "update of task 1 not used: stale")]
 
 
-def test_a_long_line_is_cut_and_printable() -> None:
-    ((_, text),) = told({"fact": "training_failed", "edge": "a", "reason": "\x1b[31m" + "x" * 500})
-    assert len(text) == 300 and "\x1b" not in text
-
-
 PLACES = {"a": 0, "b": 1}
 
 
@@ -104,15 +85,6 @@ def report(**values: float) -> dict[str, Any]:
 
 def points(found: Methods) -> dict[str, list[Any]]:
     return {name: series.since(0) for name, series in found.learned.items()}
-
-
-def test_what_server_and_devices_have_learned() -> None:
-    found = Methods()
-    found.take(arrived(1.0, "a", report(alpha=0.5), beta=0.9), PLACES, None)
-    for row in asked(2.0, "b", 7):
-        found.take(row, PLACES, None)
-    found.take(arrived(2.0, "b", report(alpha=0.4), beta=0.8), PLACES, None)
-    assert points(found) == {"alpha": [[1.0, 0.5, 0], [2.0, 0.4, 1]], "beta": [[2.0, 0.8, 1]]}
 
 
 def test_the_outcome_of_each_request_for_a_fresher_model() -> None:
@@ -157,15 +129,6 @@ def test_rounds_and_slots_of_a_channel() -> None:
     assert found.slots.since(2) == [[0.3, 0.4, 1, "up", "update"], [0.3, 0.4, -1, "up", "update"]]
     found.take(arrived(1.0, "a", grant), PLACES, None)  # no channel
     assert found.slots.total == 4
-
-
-def test_only_finite_numbers_and_not_too_many_names() -> None:
-    found = Methods()
-    found.take(arrived(1.0, "c", report(x=float("nan"), y=1.0)), PLACES, None)
-    assert points(found) == {"y": [[1.0, 1.0, -1]]}
-    names = {f"n{number}": 1.0 for number in range(2 * MOST_NAMES)}
-    found.take(arrived(2.0, "a", report(**names)), PLACES, None)
-    assert len(found.learned) == MOST_NAMES
 
 
 def test_how_late_transfers_are() -> None:

@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from edgefl.errors import UserError
-from edgefl.plugins.live import serve as module
 from edgefl.plugins.live.serve import address, listen, needed, new_token
 
 pytestmark = pytest.mark.processes  # sockets
@@ -22,14 +21,6 @@ def test_the_chosen_port_or_one_line() -> None:
             listen(port, "--live")
         with listen(0, "--live") as found:
             assert found.getsockname()[0] == "127.0.0.1" and found.getsockname()[1] != port
-
-
-def test_without_a_chosen_port_the_next_free_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        monkeypatch.setattr(module, "PORT", other.getsockname()[1])
-        monkeypatch.setattr(module, "TRIED", 1)
-        with listen(None, "--live") as found:
-            assert found.getsockname()[1] != module.PORT
 
 
 def test_the_address_has_a_token_that_cannot_be_guessed() -> None:

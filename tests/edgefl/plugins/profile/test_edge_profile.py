@@ -13,22 +13,16 @@ from edgefl.plugins.profile.edge_profile import (
     MeasuredRun,
     Rest,
     beyond,
-    device_profile,
     lacks,
-    link_profile,
-    link_rate,
     one_way,
     overhead_s,
-    rest_of,
     steps,
     tasks,
     trace,
     varied,
 )
-from edgefl.results.measured import Busy, MeasuredEdge, Span
+from edgefl.results.families.native import Busy, MeasuredEdge, Span
 from emulator.capacity.trace import read_trace
-
-RUN_S = 100.0
 
 
 def transfers(*rates_byte_s: float, seconds: float = 0.5, every_s: float = 2.0) -> list[Busy]:
@@ -57,18 +51,6 @@ def test_a_rate_varied_if_it_differs_by_more_than_a_quarter(
     assert varied(spans) is is_varied
 
 
-# ------------------------------------------------------------------ a constant rate
-def test_a_constant_rate_gives_all_bytes_all_their_time() -> None:
-    periods = [
-        Busy((Span(0.0, 1.0, 1000.0),)),
-        Busy((Span(2.0, 5.0, 2400.0),)),
-        Busy((Span(9.0, 10.0, 1100.0),)),
-    ]
-    found = link_rate([(periods, RUN_S)])
-    assert (found.bit_s, found.trace) == (8 * 4500 / 5, ())
-    assert (found.low_bit_s, found.high_bit_s) == (8 * 800, 8 * 1100)
-
-
 # ------------------------------------------------------------------ steps of a long transfer
 @pytest.mark.parametrize(
     ("parts_s", "steps_s"),
@@ -89,19 +71,6 @@ def test_a_long_transfer_is_cut_into_steps(parts_s: list[float], steps_s: list[f
 
 
 # ------------------------------------------------------------------ a trace
-def test_a_trace_holds_each_rate_to_the_middle_of_the_gap() -> None:
-    spans = [Span(2.0, 3.0, 1000.0), Span(5.0, 6.0, 4000.0), Span(6.0, 8.0, 2000.0)]
-    assert trace(spans, 10.0) == ((0.0, 8000.0), (4.0, 32_000.0), (6.0, 8000.0), (10.0, None))
-
-
-def test_a_trace_of_one_run_ends_with_the_run_that_was_busy_longest() -> None:
-    slow_and_fast = transfers(*[100.0] * 5, *[400.0] * 5)
-    runs = [(transfers(*[100.0] * 3), 50.0), (slow_and_fast, RUN_S)]
-    found = link_rate(runs)
-    assert found.trace[0] == (0.0, 800.0) and found.trace[-1] == (RUN_S, None)
-    assert len(found.trace) == 11 and found.trace[5] == (9.25, 3200.0)
-
-
 def test_the_emulator_reads_the_trace_with_the_bytes_that_were_measured(tmp_path: Path) -> None:
     spans = [Span(1.0, 3.0, 2000.0), Span(5.0, 6.0, 4000.0)]
     lines = [f"{at_s},{'' if bit_s is None else bit_s}" for at_s, bit_s in trace(spans, 8.0)]
@@ -152,21 +121,6 @@ def test_a_native_device_pays_for_the_round_trips_of_the_protocol() -> None:
     assert up_s == pytest.approx(0.3 + 0.1)
 
 
-def test_a_request_and_its_answer_are_explained() -> None:
-    """Asked at 2 s (0.1 s to the coordinator), answered by 3.2 s, trained on until 5 s."""
-    rows = [row("task", 0.0, 1.1), row("fresh", 2.1, 3.2), row("update", 5.0, 7.1)]
-    (task,) = tasks(rows)
-    training = [Span(1.1, 2.0, 32), Span(3.2, 5.0, 32)]
-    assert beyond(task, training, [2.1], model_s, 0.1) == pytest.approx((0.0, 0.0, 7.1))
-
-
-def test_the_rest_is_a_mean_over_tasks_without_outages() -> None:
-    found = [(0.1, 0.2, 5.0), (0.3, 0.2, 6.0), (0.2, 0.5, 7.0), (0.2, 0.3, 6.0)]
-    rest = rest_of([*found, (9.0, 9.0, 18.1)])  # more than three times the median, 6 s
-    assert (rest.down_s, rest.up_s, rest.share) == pytest.approx((0.2, 0.3, 0.5 / 6.0))
-    assert rest_of([]) == Rest(0.0, 0.0, None)
-
-
 SAME = [0.020] * 7
 
 
@@ -196,15 +150,6 @@ def test_half_of_the_round_trip_is_the_latency(
 
 
 # ------------------------------------------------------------------ links
-def test_goodput_alone_and_with_others_is_compared() -> None:
-    alone = [busy(0.0, 1000.0), busy(0.05, 1000.0), busy(0.0, 1100.0)]
-    shared = [busy(1.0, 500.0), busy(2.0, 500.0), busy(1.5, 300.0)]
-    edge = MeasuredEdge(
-        {"up": [*alone, *shared, busy(0.5, 1.0)], "down": shared}, rtts_s=SAME, idle_rtts_s=SAME
-    )
-    assert link_profile("a", [run(edge)]).slower == {"up": 0.5}
-
-
 def test_the_rates_times_the_wires_share_give_a_transfer_its_whole_time() -> None:
     """1000 bytes in 1 s on the wire, and 0.25 s of other things."""
     rates = {way: LinkRate(8000.0, 8000.0, 8000.0) for way in ("up", "down")}
@@ -215,15 +160,6 @@ def test_the_rates_times_the_wires_share_give_a_transfer_its_whole_time() -> Non
 
 
 # ------------------------------------------------------------------ devices
-def test_the_trainings_together_take_as_long_as_they_did() -> None:
-    training = [Span(0, 2, 200), Span(3, 4, 110), Span(5, 6, 60)]
-    device = device_profile("a", [run(MeasuredEdge(training=training))])
-    assert (device.samples_per_s, device.trainings) == (370 / 4, 3)
-    assert device.median == 100.0
-    assert (device.p5, device.p95) == pytest.approx((64.0, 109.0))
-    assert device.samples == pytest.approx(370 / 3)
-
-
 @pytest.mark.parametrize(
     ("parts", "overhead"),
     [

@@ -10,10 +10,10 @@ from native_runs import write_run
 from typer.testing import CliRunner
 
 from edgefl.cli import app
-from edgefl.clocks.setup.devices import devices
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.setup.plan import refuse_native
+from edgefl.config.experiment import parts
 from edgefl.config.file import load
-from edgefl.config.groups import parts
 from edgefl.errors import UserError
 from edgefl.plugins.profile.command import profile
 from edgefl.plugins.profile.repeat import (
@@ -29,7 +29,6 @@ from emulator.compute import Rate
 from emulator.energy.power import DevicePower, radio_power
 
 LINKS = frozenset(["links"])  # measured
-SPEEDS = [("a", 100.0), ("b", 100.0), ("c", 100.1)]
 
 
 def repeated(tmp_path: Path, run: Path, match: Match = Match.rate) -> Path:
@@ -54,18 +53,6 @@ def test_the_config_has_what_was_measured_and_all_else_of_the_run(tmp_path: Path
     assert [part.devices.samples_per_s for part in (fast, slow)] == [320.0, 160.0]
 
 
-def test_equal_edges_are_one_group_and_comments_say_where_numbers_come_from(
-    tmp_path: Path,
-) -> None:
-    run = write_run(tmp_path / "pis" / "fedavg", edges=("a", "b", "c"))
-    config = repeated(tmp_path, run)
-    (group,) = load(config).groups
-    text = config.read_text()
-    assert group.count == 3 and "# a, b, c" in text
-    assert "b: latency: half of the median of 5 idle round trips" in text
-    assert "c: device: 5 trainings of 640 samples on average, in batches of 32; median 320" in text
-
-
 def test_matching_times_puts_what_is_left_over_into_the_rates(tmp_path: Path) -> None:
     """From the download (1.02 s) to the upload at 6 s are 2.98 s more than the training."""
     run = write_run(tmp_path / "pis" / "fedavg")
@@ -86,15 +73,6 @@ def test_an_emulated_device_keeps_its_own_speed_in_another_group(tmp_path: Path)
     )
     before, after = (devices(load(path)) for path in (run / "config.toml", repeated(tmp_path, run)))
     assert all(isinstance(device, Rate) for device in before.values()) and before == after
-
-
-def test_emulated_links_are_kept_with_native_devices(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "pis" / "fedavg", links="emulated")
-    experiment = load(repeated(tmp_path, run))
-    assert [part.links for part in parts(experiment)] == [
-        part.links for part in parts(load(run / "config.toml"))
-    ]
-    assert experiment.groups[0].devices == {"samples_per_s": 320.0}
 
 
 def test_all_seeds_of_an_experiment_count(tmp_path: Path) -> None:
@@ -138,12 +116,6 @@ def test_neighbours_with_equal_numbers_are_one_group(
     assert len(grouped(tables)) == groups
 
 
-def test_numbers_do_not_drift_within_a_group() -> None:
-    rates = (1.0, 1.015, 1.03)  # each is near its neighbour
-    tables = [EdgeTables(str(rate), {"up_mbit_s": rate}, {}, LINKS) for rate in rates]
-    assert [len(group) for group in grouped(tables)] == [2, 1]
-
-
 # ------------------------------------------------------------------ refusals
 
 
@@ -181,13 +153,6 @@ def test_runs_of_different_experiments_are_refused(tmp_path: Path) -> None:
     write_run(tmp_path / "pis" / "other", edges=("x", "y"))
     with pytest.raises(UserError, match="fedavg and other are runs of different experiments"):
         read(tmp_path / "pis")
-
-
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "pis" / "fedavg")
-    (run / "measured.csv").write_text("what,edge\nup,pi-1\n")
-    with pytest.raises(UserError, match="is damaged"):
-        read(run)
 
 
 def test_a_config_that_exists_is_not_overwritten(tmp_path: Path) -> None:
@@ -230,16 +195,6 @@ def test_it_prints_a_table_and_the_next_command(
         "next: edgefl run pis-repeat/pis-repeat.toml --clock virtual",
     ]
     assert (tmp_path / "pis-repeat" / "pis-repeat.toml").is_file()
-
-
-def test_only_rates_of_the_wire_leave_something_to_warn_about(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = write_run(tmp_path / "pis" / "fedavg")
-    profile(run, tmp_path / "rate", Match.rate)
-    assert "pi-1 37 %" in (warning := capsys.readouterr().err) and "--match time" in warning
-    profile(run, tmp_path / "time", Match.time)
-    assert capsys.readouterr().err == ""
 
 
 def test_a_device_whose_speed_varied_is_named(

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from statistics import fmean
 
 import pytest
 
-from edgefl.errors import UserError
 from edgefl.plugins.sweep.choice import (
     Tried,
     best_of,
     between,
     beyond,
     edges,
+    late_accuracy,
+    metric,
     next_setting,
 )
-from edgefl.plugins.sweep.metrics import late_accuracy, metric
-from edgefl.plugins.sweep.samplers import BATCH, Sampler, sampler
+from edgefl.plugins.sweep.search import BATCH, Sampler, sampler
 from edgefl.plugins.sweep.settings import GridAxis, Setting, ValueRange, settings
 
 ACCURACY, LOSS = metric("final_accuracy"), metric("final_loss")
@@ -114,16 +113,6 @@ SPANS = (
 ACCURACY = metric("final_accuracy")
 
 
-def test_random_settings_differ_and_are_the_same_again() -> None:
-    drawn = sampler("random", SPANS, 30, ACCURACY, 11).next([])
-    assert drawn == sampler("random", SPANS, 30, ACCURACY, 11).next([])
-    assert len(set(drawn)) == len(drawn) == 30
-    assert drawn != sampler("random", SPANS, 30, ACCURACY, 12).next([])
-    assert all(0.001 <= each["rate"] <= 0.1 and each["size"] in range(1, 10) for each in drawn)
-    below = sum(each["rate"] < 0.01 for each in drawn)
-    assert 8 <= below <= 22, "half of the draws on a logarithmic scale"
-
-
 def test_random_settings_of_lists_are_at_most_all_of_them() -> None:
     assert sampler("random", LISTS, 6, ACCURACY, 1).next([]) == settings(LISTS)
     some = sampler("random", LISTS, 4, ACCURACY, 1).next([])
@@ -165,11 +154,3 @@ def test_optuna_takes_lists_and_whole_numbers() -> None:
     assert len(spans) == 2 and all(
         each["size"] in range(1, 10) and 0.001 <= each["rate"] <= 0.1 for each in spans
     )
-
-
-def test_optuna_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == "optuna"]:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(UserError, match=r"--sampler optuna needs .*\[optuna\]"):
-        sampler("optuna", SPANS, 3, ACCURACY, 1)

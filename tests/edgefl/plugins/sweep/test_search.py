@@ -12,7 +12,7 @@ import pytest
 
 from edgefl.config.file import FACTS, Config, dump
 from edgefl.errors import UserError
-from edgefl.plugins.sweep.metrics import metric
+from edgefl.plugins.sweep.choice import metric
 from edgefl.plugins.sweep.search import Sweep, SweepPlan, free_seed
 from edgefl.plugins.sweep.settings import GridAxis
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun

@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drawn import of_runs
 from rich.console import Console
 
 from edgefl.results.families import dissemination
-from edgefl.results.figures import gallery
 
 
 def joined(edge: str) -> dict[str, Any]:
@@ -261,20 +259,6 @@ def test_what_became_of_each_request() -> None:
     assert found["staleness_after"] == {"mean": 1.0, "median": 1.0}, "6 - 5, without fresh_version"
 
 
-def test_numbers_that_contradict_the_events_are_named() -> None:
-    events = [
-        joined("a"),
-        *(asked(1.0, "a", 0, 0, 2, 2), answered(1.5, 0, 2)),
-        arrived(2.0, 0, 0, 3, merged=0.0, too_late=1.0),
-    ]
-    found = dissemination.section(events, [], 5.0)
-    assert found is not None and found["contradictions"] == [
-        "1 answer (SendFresh) to no open request",
-        'the rule\'s number "merged" is false in 1 update; counted is what the edges did',
-        'the rule reports "too_late" in 1 update: that number is the edge\'s own',
-    ]
-
-
 def test_a_run_without_requests_has_no_such_section() -> None:
     assert dissemination.section([joined("a"), arrived(1.0, 0, 0, 1)], LINKS, 10.0) is None
 
@@ -296,28 +280,6 @@ def shown(renderable: Any) -> str:
     with console.capture() as capture:
         console.print(renderable)
     return capture.get()
-
-
-def test_the_table_shows_schemes_that_asked_and_no_others(tmp_path: Path) -> None:
-    run_directory(tmp_path / "fedasmu", EVENTS)
-    run_directory(tmp_path / "fedasync", EVENTS[:2])
-    costs = dissemination.FAMILY.rows([tmp_path])
-    text = shown(dissemination.table(costs))
-    assert "fedasync" not in text and "negligible" not in text
-    line = next(line for line in text.splitlines() if line.startswith("fedasmu"))
-    assert line.split() == [
-        "fedasmu",
-        "3",
-        "2",
-        "2",
-        "1",
-        "2.02",
-        "+101%",
-        "20/18",
-        "7.0/3.5",
-        "0.5",
-    ]
-    assert "fedasmu, requests by refresh point (finished epochs): 2:2 3:1" in text
 
 
 def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) -> None:
@@ -350,42 +312,3 @@ def test_seeds_are_averaged_in_the_table_and_apart_in_the_csv(tmp_path: Path) ->
         ("fedasmu", "2", "3", "2:2 3:1", "3.5"),
     ]
     assert rows[0]["waiting_total_s"] == "2.000000000"
-
-
-@pytest.mark.slow
-def test_the_parameters_over_time(tmp_path: Path) -> None:
-    found = dissemination.series(EVENTS)
-    assert found["alpha"] == [(5.0, 0.5)] and found["lambda"] == [(5.0, 1.0)]
-    assert found["beta"] == [(5.0, 0.25), (8.0, 0.75)] and found["reward"] == [
-        (5.0, 0.125),
-        (8.0, -0.125),
-    ]
-    run_directory(tmp_path / "fedasmu", EVENTS)
-    written = gallery.write("controls", [tmp_path], tmp_path / "figures" / "controls")
-    assert [path.name for path in written] == ["controls.png", "controls.pdf"] and all(
-        path.stat().st_size > 1000 for path in written
-    )
-
-
-def test_a_parameter_that_hardly_moves_is_drawn_as_its_change(tmp_path: Path) -> None:
-    """Otherwise its axis is labelled "1e-6+4.9999e-1"."""
-    moving = [
-        {**event, "decisions": [{"do": "report", "values": {"alpha": 0.5, "lambda": value}}]}
-        for event in EVENTS
-        for value in (1.0000003, 1.00001)
-    ]
-    run_directory(tmp_path / "fedasmu", moving)
-    alpha, changed = of_runs("controls", tmp_path).axes[:2]
-    assert (alpha.get_title(), changed.get_title()) == ("alpha, weight of an update", "lambda - 1")
-    assert sorted(set(changed.lines[0].get_ydata().round(8))) == pytest.approx([3e-7, 1e-5])
-
-
-def test_the_histogram_of_refresh_points(tmp_path: Path) -> None:
-    """Of EVENTS, as in the section: two updates asked after 2 epochs, one after 3."""
-    for seed in (1, 2):
-        run_directory(tmp_path / "fedasmu" / f"seed{seed}", EVENTS)
-    (bars,) = of_runs("refresh-points", tmp_path).axes[0].containers
-    assert [(bar.get_center()[0], bar.get_height()) for bar in bars] == [
-        (2, pytest.approx(2 / 3)),
-        (3, pytest.approx(1 / 3)),
-    ]

@@ -1,4 +1,4 @@
-"""Figures of distilling schemes, and accuracy on the data of each runtime class of devices."""
+"""Figures of distilling strategies, and accuracy on the data of each runtime class of devices."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import pytest
 import torch
 from builders import small_run
 
-from edgefl.data.task import right_answers
+from edgefl.data.dataset import right_answers
 from edgefl.models.scores import LabelCounts
-from edgefl.results.families import families
 from edgefl.results.families.by_label import by_runtime
 from edgefl.results.families.distillation import series
 from edgefl.results.read import read_csv
@@ -80,19 +79,6 @@ def test_a_run_keeps_accuracies_by_label_and_who_holds_what(run: Path) -> None:
         len(edges) == 12 and sum(int(row["label_0"]) + int(row["label_1"]) for row in edges) == 150
     ), "200 less 50 without labels"
     assert {row["runtime"] for row in edges} <= {"short", "medium", "long (mild)"}
-
-
-@pytest.mark.slow
-def test_the_figures_are_drawn_after_a_run(run: Path) -> None:
-    lines = [line for family in families().values() for line in family.leave([run], run.parent)]
-    assert all(
-        (run.parent / "figures" / f"{name}.{kind}").stat().st_size > 1000
-        for name in ("distillation", "runtimes")
-        for kind in ("png", "pdf")
-    )
-    assert lines == [
-        f"figure: {run.parent / 'figures' / name}" for name in ("distillation.png", "runtimes.png")
-    ]
 
 
 def test_rounds_are_read_from_the_reports() -> None:

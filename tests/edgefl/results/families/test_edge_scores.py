@@ -15,7 +15,7 @@ from rich.console import Console
 
 from edgefl.config.scores import ACCURACY, SCORES
 from edgefl.errors import UserError
-from edgefl.plugins.sweep.metrics import METRICS_BY_NAME
+from edgefl.plugins.sweep.choice import METRICS_BY_NAME
 from edgefl.results.families.edge_scores import COLUMNS, FAMILY, LOSS, over_edges, scored_versions
 
 HEAD = "version,emulated_s,edge,loss,accuracy,samples"
@@ -140,35 +140,6 @@ def test_a_sweep_can_choose_by_the_worst_tenth(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- the figure
 def figure(rows: list[tuple[Any, ...]], score: str = "accuracy", **style: Any) -> Any:
     return of_rows("clients", (*COLUMNS, score), rows, **style)
-
-
-def test_edges_are_sorted_from_the_worst_on_and_the_worst_tenth_is_marked() -> None:
-    values = [0.9, 0.1, 0.5, 0.7]
-    rows = [("x", 1, 5, 9.0, 9.5, f"e{at}", value) for at, value in enumerate(values)]
-    (axes,) = figure(rows).axes
-    curve, mark = axes.lines
-    assert curve.get_xdata().tolist() == [0, 25, 50, 75, 100]
-    assert curve.get_ydata().tolist() == [0.1, 0.5, 0.7, 0.9, 0.9]
-    assert list(mark.get_xdata()) == [0, 10] and list(mark.get_ydata()) == [0.1, 0.1]
-    falling = [(*row[:-1], 10 * row[-1]) for row in rows]
-    (axes,) = figure(falling, "perplexity").axes
-    assert axes.lines[0].get_ydata().tolist() == [9, 7, 5, 1, 1]
-    other = [("y", 1, 8, *row[3:]) for row in rows]
-    assert len(figure([*rows, *other]).axes) == 1, "last models of two strategies are no time"
-
-
-def test_several_versions_have_a_second_panel_over_time() -> None:
-    rows = [
-        ("x", seed, version, float(version), version + 4.0, edge, value + seed / 10)
-        for seed in (1, 2)
-        for version, of in ((0, {"a": 0.1, "b": 0.3}), (4, {"a": 0.5, "b": 0.7}))
-        for edge, value in of.items()
-    ]
-    _, over_time = figure(rows, width="page").axes
-    mean, worst = over_time.lines
-    assert mean.get_xdata().tolist() == worst.get_xdata().tolist() == [0.0, 4.0, 8.0]
-    assert mean.get_ydata() == pytest.approx([0.35, 0.75, 0.75])
-    assert worst.get_ydata() == pytest.approx([0.25, 0.65, 0.65])
 
 
 def test_runs_without_the_file_have_no_figure(tmp_path: Path) -> None:

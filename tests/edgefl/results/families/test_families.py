@@ -257,13 +257,6 @@ def test_the_figure_of_a_killed_run(kind: str, folder: Path) -> None:
         assert any(axes.lines or axes.patches for axes in figure.axes)
 
 
-def test_slots_are_bars_and_rounds_are_lines(folder: Path) -> None:
-    (axes,) = of_runs("slots", folder).axes
-    boxes = [(patch.get_x(), patch.get_width()) for patch in axes.patches[1:]]
-    assert boxes == [(0, 2), (0, 2), (3, 1), (1.0, 1.5)]
-    assert [line.get_xdata()[0] for line in axes.get_lines()] == [4, 12]
-
-
 def test_what_became_of_pushes() -> None:
     """Of five: two arrived (one late), one was replaced, one cancelled, one is under way."""
     push = {"do": "push", "edges": ["a", "b"], "tasks": [0, 1], "version": 2}

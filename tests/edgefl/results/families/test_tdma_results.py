@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from builders import EXAMPLES, small_run
-from drawn import of_runs
 from paths import STUDIES
 from tdma_rounds import play, slotted
 
@@ -67,21 +66,6 @@ def test_the_bars_are_those_of_the_papers_figure(folder: Path) -> None:
             receives + 1,
             receives + 2.5,
         ), "ready in the middle of the second slot"
-
-
-@pytest.mark.parametrize(("worst", "scale"), [(3.0, "linear"), (300.0, "log")])
-def test_a_loss_that_runs_away_does_not_flatten_the_others(
-    worst: float, scale: str, tmp_path: Path
-) -> None:
-    for seed, high in ((1, worst), (2, 1.0)):
-        run = tmp_path / "x" / f"seed{seed}"
-        run.mkdir(parents=True)
-        (run / "summary.json").write_text("{}")
-        (run / "config.toml").write_text("[medium]\nslot_ms = 100.0\n")
-        (run / "metrics.csv").write_text(f"emulated_s,train_loss\n1.0,{high}\n2.0,0.5\n")
-    (axes,) = of_runs("slot-loss", tmp_path / "x").axes
-    assert axes.get_lines()[0].get_xdata().tolist() == pytest.approx([10.0, 20.0])
-    assert axes.get_yscale() == scale and (axes.get_ylim()[0] > 0 or scale == "linear")
 
 
 # ------------------------------------------------------------------ the scripts

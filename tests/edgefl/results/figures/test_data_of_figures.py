@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import available, of_runs
-from recorded import DOWN, END_S, UP, killed, record
+from recorded import killed, record
 
 from edgefl.errors import UserError
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import PlotData, PlotStyle, open_runs
 from edgefl.results.figures.edges import Transfers, use
-from edgefl.results.figures.staleness import parts
 from edgefl.results.summary import AXES
 
 RUN_FIGURES = (
@@ -86,13 +85,6 @@ def test_staleness_over_time(folder: Path) -> None:
     assert found["mean"] == found["low"] == found["high"] == [0.0, 1.0, 1.0]
 
 
-def test_parts_have_a_mean_and_percentiles() -> None:
-    at, values = np.array([0.0] * 11 + [39.9]), np.array([*range(11), 7])
-    first, last = parts(at, values, 40.0)
-    assert first == (0.5, 11, 5.0, 1.0, 9.0) and last == (39.5, 1, 7.0, 7.0, 7.0)
-    assert parts(np.zeros(1), np.ones(1), 0.0) == [(0.0, 1, 1.0, 1.0, 1.0)]
-
-
 def test_the_histogram_of_staleness_is_over_all_seeds(tmp_path: Path) -> None:
     for seed in (1, 2):
         record(tmp_path / "slow" / f"seed{seed}", seed)
@@ -130,23 +122,6 @@ def test_without_a_common_target_one_is_asked_for(tmp_path: Path) -> None:
         UserError, match=r"no run reaches the accuracy 0\.95 \(the best one: 0\.9\): choose"
     ):
         numbers("time-to-target", tmp_path, target=0.95)
-
-
-def test_devices_from_the_fastest(folder: Path) -> None:
-    assert numbers("devices", folder).rows == [
-        ("slow", "a", 2, 2.0, 2.0, 2.0),
-        ("slow", "b", 1, 5.0, 5.0, 5.0),
-    ]
-
-
-def test_link_use_adds_up(folder: Path) -> None:
-    """Uplinks are busy for 3 of 16 s, downlinks too; the rates over time are the bytes."""
-    found = numbers("link-use", folder)
-    for direction, size in (("up", 3 * UP), ("down", 3 * DOWN)):
-        own = found.where(direction=direction)
-        length = END_S / len(own.rows)
-        assert sum(own["busy"]) * length * 2 == pytest.approx(3.0)
-        assert sum(own["mbit_s"]) * length == pytest.approx(size * 8e-6)
 
 
 def transfers(*rows: tuple[float, ...]) -> Transfers:

@@ -15,24 +15,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ssh_hosts import Rig, refusal, ssh_hosts
 
-from edgefl.plugins.launch.connections import opening
-from edgefl.plugins.launch.connections.connection import (
+from edgefl.plugins.launch.connections import (
     MOST_ERRORS_BYTES,
     HostConnection,
     HostError,
     LineSplitter,
     UnknownHostKey,
 )
-from edgefl.plugins.launch.connections.opening import (
-    accept_new_key,
-    ask_on_terminal,
-    asker,
-    open_connections,
-    refuse,
-)
-from edgefl.plugins.launch.connections.ssh import command
 from edgefl.plugins.launch.inventory import Host, load_inventory
+from edgefl.plugins.launch.opening import Ask, ask_on_terminal, asker, open_connections
+from edgefl.plugins.launch.ssh import command
 
+REFUSE = asker(False)  # no test has a terminal
 KINDS = ["local", "netns", "ssh"]
 
 
@@ -68,7 +62,7 @@ def use(host: Host, work: Callable[[HostConnection], Awaitable[object]]) -> None
     """Do ``work`` with a connection."""
 
     async def go() -> None:
-        connection = (await open_connections([host], refuse))[host.name]
+        connection = (await open_connections([host], REFUSE))[host.name]
         assert isinstance(connection, HostConnection), connection
         try:
             await work(connection)
@@ -78,7 +72,7 @@ def use(host: Host, work: Callable[[HostConnection], Awaitable[object]]) -> None
     asyncio.run(go())
 
 
-def opened(host: Host, ask: opening.Ask = refuse) -> HostConnection | HostError:
+def opened(host: Host, ask: Ask = REFUSE) -> HostConnection | HostError:
     async def go() -> HostConnection | HostError:
         found = (await open_connections([host], ask))[host.name]
         if isinstance(found, HostConnection):
@@ -146,7 +140,7 @@ def test_a_host_that_prints_without_end_is_cut_off(host: Host) -> None:
 def test_a_copy_that_stalls_is_given_up(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("edgefl.plugins.launch.connections.connection.STALL_S", 0.5)
+    monkeypatch.setattr("edgefl.plugins.launch.connections.STALL_S", 0.5)
     os.mkfifo(tmp_path / "fifo")  # a reader waits for a writer
 
     async def work(connection: HostConnection) -> None:
@@ -154,7 +148,7 @@ def test_a_copy_that_stalls_is_given_up(
         with pytest.raises(HostError, match=reason):
             await connection.get(str(tmp_path / "fifo"), tmp_path / "copy", 1 << 20)
         assert not list(tmp_path.glob("copy*"))
-        monkeypatch.setattr("edgefl.plugins.launch.connections.connection.PUT", "exec sleep 1000")
+        monkeypatch.setattr("edgefl.plugins.launch.connections.PUT", "exec sleep 1000")
         with pytest.raises(HostError, match=reason):
             await connection.put(bytes(1 << 23), str(tmp_path / "target"))
 
@@ -237,7 +231,7 @@ def test_an_unknown_key_is_shown_and_must_be_accepted(
     assert "unknown host key (ED25519, fingerprint SHA256:" in str(refused)
     assert "ED25519 key fingerprint is SHA256:" in refused.question()
     assert known.read_text() == "# mine, without a line end"
-    assert isinstance(opened(host, accept_new_key), HostConnection)
+    assert isinstance(opened(host, asker(True)), HostConnection)
     assert fingerprint in capfd.readouterr().err
     public = (rig.hosts[0].folder / "host_key.pub").read_text().split()[:2]
     assert known.read_text().splitlines()[1] == " ".join([host.name, *public])
@@ -309,7 +303,7 @@ def test_what_goes_wrong_with_one_host_is_a_line_of_its_own(rig: Rig, tmp_path: 
 
 def all_opened(inventory: Path) -> list[HostConnection | HostError]:
     async def go() -> list[HostConnection | HostError]:
-        found = list((await open_connections(load_inventory(inventory).hosts, refuse)).values())
+        found = list((await open_connections(load_inventory(inventory).hosts, REFUSE)).values())
         for each in found:
             if isinstance(each, HostConnection):
                 await each.close()
@@ -338,7 +332,7 @@ def test_no_config_of_ssh_turns_the_check_of_host_keys_off(
     unknown = opened(host)  # by its alias, so the file was read
     assert isinstance(unknown, UnknownHostKey) and unknown.fingerprint == key_fingerprint(rig)
     assert unknown.file == tmp_path / ".ssh" / "known_hosts" and not unknown.file.exists()
-    assert isinstance(opened(host, accept_new_key), HostConnection)
+    assert isinstance(opened(host, asker(True)), HostConnection)
     assert isinstance(opened(host), HostConnection)
 
 

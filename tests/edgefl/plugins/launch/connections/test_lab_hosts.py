@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from edgefl.plugins.launch.connections.connection import HostError
-from edgefl.plugins.launch.connections.opening import open_netns
+from edgefl.plugins.launch.connections import HostError
 from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.opening import open_netns
 from emulator import BadValue, Lab
 
 pytestmark = pytest.mark.processes

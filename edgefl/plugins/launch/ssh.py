@@ -13,7 +13,7 @@ from typing import Any
 
 import asyncssh
 
-from edgefl.plugins.launch.connections.connection import (
+from edgefl.plugins.launch.connections import (
     MOST_QUOTED,
     NO_ENV,
     SAFE_PATH,

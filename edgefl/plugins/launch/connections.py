@@ -1,19 +1,37 @@
-"""What a connection to a host can do, and its errors."""
+"""Connections to hosts: commands and files there, by ssh (``ssh``), in a namespace, or here.
+
+Start at ``HostConnection``. Then: connections on this machine, and the addresses of a host.
+``opening`` opens them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
+import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from asyncio.subprocess import PIPE
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
 from pathlib import Path
 from typing import Any
 
+from edgefl.clocks.network_addresses import any_host, is_loopback
 from edgefl.errors import printable
-from edgefl.plugins.launch.inventory import Host
+from edgefl.plugins.launch.inventory import CoordinatorPlace, Host
 
 BLOCK_BYTES = 1 << 18
 LONGEST_LINE_BYTES = 1 << 20
@@ -73,11 +91,15 @@ class UnknownHostKey(HostError):
         )
 
     def accept(self) -> None:
-        """Add the key to ``file``. OSError if that cannot be written."""
-        self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        before = self.file.read_bytes() if self.file.exists() else b""
-        with self.file.open("ab") as file:
-            file.write((b"" if before[-1:] in b"\n" else b"\n") + self.entry.encode() + b"\n")
+        """Add the key to ``file``. HostError if that cannot be written."""
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            before = self.file.read_bytes() if self.file.exists() else b""
+            with self.file.open("ab") as file:
+                file.write((b"" if before[-1:] in b"\n" else b"\n") + self.entry.encode() + b"\n")
+        except OSError as error:
+            reason = f"{self.file} cannot be written ({error.strerror})"
+            raise HostError(self.host, reason) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,3 +369,146 @@ def _killed_unless_ended(process: RemoteProcess) -> Iterator[None]:
     except BaseException:
         process.kill()
         raise
+
+
+# ---------------------------------------------------------------------- this machine
+LOOPBACK = "127.0.0.1"
+GRACE_S = 1.0
+
+
+class LocalConnection(HostConnection):
+    """Starts processes here, each in its own session.
+
+    ``prefix``: words in front of each command.
+    """
+
+    def __init__(
+        self, host: Host, own_address: str | None = LOOPBACK, prefix: Sequence[str] = ()
+    ) -> None:
+        super().__init__(host, own_address)
+        self._prefix = list(prefix)
+        self._processes: list[RemoteProcess] = []
+
+    async def start(self, argv: Sequence[str], *, env: Mapping[str, str] = NO_ENV) -> RemoteProcess:
+        words = [*self._prefix, *map(_expanded, argv)]
+        extra = {key: _expanded(value) for key, value in env.items()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *words,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                limit=BLOCK_BYTES,
+                env=os.environ | SAFE_PATH | extra,
+                cwd=Path.home(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise HostError(self.host.name, f"{words[0]}: {error.strerror}") from error
+        self._processes = [each for each in self._processes if not each.ended]
+        started = RemoteProcess(
+            self.host, process, (OSError,), process.wait, partial(_kill, process.pid)
+        )
+        self._processes.append(started)
+        return started
+
+    async def close(self) -> None:
+        for process in self._processes:
+            process.close_stdin()
+        ends = [asyncio.create_task(each.wait()) for each in self._processes if not each.ended]
+        if ends:  # most end with their stdin; the others go on
+            _, going = await asyncio.wait(ends, timeout=GRACE_S)
+            for end in going:
+                end.cancel()
+
+
+def _expanded(word: str) -> str:
+    return os.path.expanduser(word) if word == "~" or word.startswith("~/") else word
+
+
+def _kill(session: int) -> None:
+    with suppress(ProcessLookupError):  # all have ended
+        os.killpg(session, signal.SIGKILL)
+
+
+# ---------------------------------------------------------------------- addresses
+Interface = IPv4Interface | IPv6Interface
+MOST = 1000  # addresses of one host
+
+
+async def addresses_of(connection: HostConnection) -> list[Interface]:
+    """Return the addresses of a host with their networks, without loopback; IPv4 first.
+
+    HostError if its answer is none.
+    """
+    done = await connection.run(["ip", "-j", "address", "show", "scope", "global"])
+    if done.status:
+        raise HostError(connection.host.name, done.last_line())
+    try:
+        interfaces = [
+            ip_interface(f"{each['local']}/{each['prefixlen']}")
+            for interface in json.loads(done.out or b"[]")
+            for each in interface.get("addr_info", ())
+            if each != {}  # an address of another scope
+        ]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise HostError(connection.host.name, "ip does not list its addresses as JSON") from error
+    return sorted(interfaces, key=lambda each: each.version)[:MOST]
+
+
+def nearest_address(theirs: Sequence[Interface], ours: Sequence[Interface]) -> str | None:
+    """The first of our addresses in the same network as one of theirs; None if there is none."""
+    networks = [each.network for each in theirs]
+    near = (each.ip for each in ours if any(each.ip in network for network in networks))
+    return next(map(str, near), None)
+
+
+async def coordinator_address(
+    place: CoordinatorPlace, coordinator: HostConnection | None, host: HostConnection
+) -> str:
+    """Return the address for the edges of ``host``.
+
+    ``coordinator``: the connection to the coordinator's host; None: it runs here. HostError if the
+    host has no way to it that can be found.
+    """
+    if place.address is not None:
+        return place.address
+    if coordinator is None:
+        if host.own_address is not None:
+            return host.own_address
+        coordinator = LocalConnection(place.host)
+    elif place.host.via == "ssh":
+        return place.host.name
+    theirs, ours = await addresses_of(host), await addresses_of(coordinator)
+    near = nearest_address(theirs, ours)
+    if near is not None:
+        return near
+    for address in (str(each.ip) for each in ours):
+        done = await host.run(["ip", "route", "get", address])
+        if done.status == 0:
+            return address
+    raise HostError(
+        host.host.name,
+        "no address found at which it reaches the coordinator: give coordinator.address",
+    )
+
+
+def listen_host(wanted: str, addresses: Iterable[str]) -> str:
+    """The address on which the coordinator listens; ``wanted``: that of the config.
+
+    It is loopback if all edges are on this machine.
+    """
+    addresses = list(addresses)
+    if not is_loopback(wanted) or all(is_loopback(address) for address in addresses):
+        return wanted
+    return any_host(addresses)
+
+
+def edge_addresses(listens_on: str, addresses: Mapping[str, str]) -> dict[str, str]:
+    """The address of the coordinator for each host: its own one if it listens only on loopback.
+
+    A host of this machine is reached by IPv4, but the coordinator may listen on ``::1``.
+    """
+    if not is_loopback(listens_on):
+        return dict(addresses)
+    return dict.fromkeys(addresses, listens_on)

@@ -10,11 +10,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from edgefl.errors import needs
-from edgefl.plugins.launch.connections.addresses import addresses_of, nearest_address
-from edgefl.plugins.launch.connections.connection import HostConnection, HostError, UnknownHostKey
-from edgefl.plugins.launch.connections.local import LocalConnection
+from edgefl.plugins.launch.connections import (
+    HostConnection,
+    HostError,
+    LocalConnection,
+    UnknownHostKey,
+    addresses_of,
+    nearest_address,
+)
 from edgefl.plugins.launch.inventory import Host
-from emulator import BadValue, LabMachine, attach
+from emulator.errors import BadValue
 
 NAMESPACES = Path("/run/netns")
 MOST_TYPED = 4096
@@ -28,7 +33,7 @@ async def open_connection(host: Host) -> HostConnection:
     if host.via == "netns":
         return await open_netns(host)
     with needs("launch", "a connection by ssh"):
-        from edgefl.plugins.launch.connections.ssh import open_ssh
+        from edgefl.plugins.launch.ssh import open_ssh
     return await open_ssh(host)
 
 
@@ -41,28 +46,22 @@ async def open_connections(
     accepted one is added to known_hosts.
     """
     one_question = asyncio.Lock()
-    opened = await asyncio.gather(*(_opened(host, ask, one_question) for host in hosts))
-    return {host.name: each for host, each in zip(hosts, opened)}
 
-
-async def _opened(host: Host, ask: Ask, one_question: asyncio.Lock) -> HostConnection | HostError:
-    try:
-        return await open_connection(host)
-    except UnknownHostKey as unknown:
-        async with one_question:
-            accepted = await ask(unknown)
-        if not accepted:
-            return unknown
+    async def opened(host: Host) -> HostConnection | HostError:
         try:
-            unknown.accept()
-        except OSError as error:
-            return HostError(host.name, f"{unknown.file} cannot be written ({error.strerror})")
-    except HostError as error:
-        return error
-    try:
-        return await open_connection(host)  # the key is checked again
-    except HostError as error:
-        return error
+            try:
+                return await open_connection(host)
+            except UnknownHostKey as unknown:
+                async with one_question:
+                    if not await ask(unknown):
+                        return unknown
+                unknown.accept()
+                return await open_connection(host)  # the key is checked again
+        except HostError as error:
+            return error
+
+    found = await asyncio.gather(*map(opened, hosts))
+    return {host.name: each for host, each in zip(hosts, found)}
 
 
 # ---------------------------------------------------------------------- network namespaces
@@ -75,23 +74,19 @@ async def open_netns(host: Host) -> LocalConnection:
         raise HostError(host.name, "needs the program ip, which is not installed (iproute2)")
     if os.geteuid() != 0:
         raise HostError(host.name, "a network namespace needs root")
-    machine, why_not = in_a_lab(host.name)
-    if machine is not None:
+    from emulator import attach  # only a machine that launches has a lab
+
+    try:  # a host of a running lab: that of EMULATOR_LAB, or the only one
+        machine = attach().host(host.name)
         return LocalConnection(host, machine.outside_address, machine.argv(()))
+    except BadValue as error:
+        why_not = error
     if not (NAMESPACES / host.name).exists():
         raise HostError(host.name, f"no network namespace of this name (ip netns list); {why_not}")
     inside = LocalConnection(host, None, ("ip", "netns", "exec", host.name))
     theirs, ours = await asyncio.gather(addresses_of(inside), addresses_of(LocalConnection(host)))
     inside.own_address = nearest_address(theirs, ours)
     return inside
-
-
-def in_a_lab(name: str) -> tuple[LabMachine | None, str]:
-    """The host of a running lab (that of EMULATOR_LAB, or the only one), or why there is none."""
-    try:
-        return attach().host(name), ""
-    except BadValue as error:
-        return None, str(error)
 
 
 # ---------------------------------------------------------------------- unknown keys
@@ -101,23 +96,17 @@ def asker(accept_new: bool) -> Ask:
     ``accept_new``: accept them all, as `ssh -o StrictHostKeyChecking=accept-new` does. Else ask on
     the terminal; without one, accept none.
     """
-    if accept_new:
-        return accept_new_key
-    return ask_on_terminal if sys.stdin.isatty() else refuse
 
+    async def ask(unknown: UnknownHostKey) -> bool:
+        if not accept_new:
+            return sys.stdin.isatty() and await ask_on_terminal(unknown)
+        _print(
+            f"edgefl: {unknown.host}: the {unknown.kind} key with fingerprint"
+            f" {unknown.fingerprint} is added to {unknown.file}\n"
+        )
+        return True
 
-async def refuse(unknown: UnknownHostKey) -> bool:
-    """Accept no key."""
-    return False
-
-
-async def accept_new_key(unknown: UnknownHostKey) -> bool:
-    """Accept the key, and print it."""
-    _print(
-        f"edgefl: {unknown.host}: the {unknown.kind} key with fingerprint {unknown.fingerprint} is"
-        f" added to {unknown.file}\n"
-    )
-    return True
+    return ask
 
 
 async def ask_on_terminal(unknown: UnknownHostKey) -> bool:

@@ -1,0 +1,158 @@
+"""The kernel spaces what ZeroMQ writes on a TCP connection (SO_MAX_PACING_RATE).
+
+It needs Linux 4.20 or later and no privileges. No queueing discipline is involved: the kernel sets
+a timer for each connection. What is queued leaves at an even rate, however late a process wakes up.
+
+What Linux does, and what follows:
+
+- It counts payload only, so a rate is that of the bytes that libzmq writes (``wire_bytes``).
+- It sends bursts of half a congestion window, which is ten segments after a pause, and pacing keeps
+  it so. So segments are
+  short (``segment_for``), which is decided before a connection is made: on loopback they would have
+  64 KiB.
+- It never spaces the first ten segments of a connection: those of the ping that measures the path.
+- A congestion control that chooses its own rate (BBR) sends slower than it may, so another one is
+  chosen for a paced connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+import struct
+from contextlib import suppress
+from typing import Any
+
+from emulator.units import NS_PER_S
+
+SO_MAX_PACING_RATE = 47  # Python has no name for it
+RATE = struct.Struct("@Q")  # bytes per second
+UNLIMITED = 2**64 - 1
+# in Linux' struct tcp_info: all bytes sent, and those of them that were sent again
+SENT_AT, SENT = 200, struct.Struct("@QQ")
+WINDOW_AT, WINDOW = 80, struct.Struct("@I")  # of congestion, in segments
+INFO_BYTES = SENT_AT + SENT.size
+BURST_SEGMENTS = 5
+SEGMENT_BYTES = (536, 9000)  # what every host accepts; a jumbo frame
+OWN_RATE, OTHERS = b"bbr", (b"cubic", b"reno")
+CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
+SHORT_FRAME, FRAME_BYTES = 255, (2, 9)  # ZMTP's flags and length
+
+
+def segment_for(burst: int) -> int:
+    """The length of segments with which so many bytes are sent at once, if possible."""
+    least, most = SEGMENT_BYTES
+    return min(max(burst // BURST_SEGMENTS, least), most)
+
+
+def burst_bytes(segment: int) -> int:
+    """What the kernel sends at once."""
+    return BURST_SEGMENTS * segment
+
+
+def wire_bytes(size: int, keyed: bool) -> int:
+    """The bytes that a frame takes on its connection."""
+    size += CURVE_BYTES * keyed
+    return size + FRAME_BYTES[size > SHORT_FRAME]
+
+
+class PacedConnection:
+    """How fast the kernel sends what is queued on one TCP connection, whose socket libzmq owns.
+
+    ``segment``: the bytes of its segments; 0: the kernel cannot pace it. Call ``add`` for each
+    message from now on. Once the connection is closed, nothing has an effect.
+    """
+
+    def __init__(self, fd: int, inode: int, keyed: bool) -> None:
+        self.fd, self.inode, self.keyed = fd, inode, keyed
+        self.limited = False
+        self._queued = self._first = 0  # bytes that libzmq got; bytes sent before these
+        self.segment = self._prepared()
+
+    def _prepared(self) -> int:
+        segment = 0
+        with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
+            info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, INFO_BYTES)
+            for bytes_s in (NS_PER_S, UNLIMITED):  # some sandboxes accept it and do nothing
+                socket.setsockopt(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, RATE.pack(bytes_s))
+                got = socket.getsockopt(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, RATE.size)
+                if got != RATE.pack(bytes_s):
+                    return 0
+            if len(info) == INFO_BYTES and _leaves_the_rate(socket):
+                self._first = _sent(info)
+                segment = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_MAXSEG)
+        return segment
+
+    def add(self, header: bytes, body: Any = None) -> None:
+        """Count a message that libzmq gets."""
+        self._queued += wire_bytes(len(header), self.keyed)
+        if body is not None:
+            self._queued += wire_bytes(len(body), self.keyed)
+
+    def spread(self, more: int, within_ns: int) -> None:
+        """Let what is queued, and ``more`` bytes that follow now, leave evenly within this time."""
+        with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
+            left = self._unsent(socket) + more
+            self._limit(socket, max(left * NS_PER_S // within_ns, 1) if within_ns > 0 else None)
+
+    def burst(self) -> int:
+        """The bytes that the kernel sends at once now. Pacing does not change them."""
+        segments = BURST_SEGMENTS
+        with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
+            info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, INFO_BYTES)
+            segments = max(WINDOW.unpack_from(info, WINDOW_AT)[0] // 2, segments)
+        return segments * self.segment
+
+    def unsent(self) -> int:
+        """The bytes that have not left; 0: the connection is closed."""
+        with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
+            return self._unsent(socket)
+        return 0
+
+    def _unsent(self, socket: sockets.socket) -> int:
+        info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, INFO_BYTES)
+        # libzmq adds a few bytes of its own now and then
+        self._first = max(self._first, _sent(info) - self._queued)
+        return self._queued - (_sent(info) - self._first)
+
+    def limit(self, bytes_s: int | None) -> None:
+        """Send at this rate at most; None: as fast as the path allows."""
+        if bytes_s is not None or self.limited:
+            with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
+                self._limit(socket, bytes_s)
+
+    def _limit(self, socket: sockets.socket, bytes_s: int | None) -> None:
+        self.limited = bytes_s is not None
+        rate = RATE.pack(UNLIMITED if bytes_s is None else bytes_s)
+        socket.setsockopt(sockets.SOL_SOCKET, SO_MAX_PACING_RATE, rate)
+
+
+class _Borrowed:
+    """A socket that libzmq owns. OSError if its descriptor has another use by now."""
+
+    def __init__(self, fd: int, inode: int) -> None:
+        if os.fstat(fd).st_ino != inode:
+            raise OSError("closed")
+        self.socket = sockets.socket(sockets.AF_INET, sockets.SOCK_STREAM, 0, fd)
+
+    def __enter__(self) -> sockets.socket:
+        return self.socket
+
+    def __exit__(self, *error: object) -> None:
+        self.socket.detach()
+
+
+def _sent(info: bytes) -> int:
+    sent, again = SENT.unpack_from(info, SENT_AT)
+    return int(sent - again)
+
+
+def _leaves_the_rate(socket: sockets.socket) -> bool:
+    """Whether the congestion control leaves the rate to us; it is changed if it does not."""
+    level, option = sockets.IPPROTO_TCP, sockets.TCP_CONGESTION
+    for other in OTHERS:
+        if not socket.getsockopt(level, option, 16).startswith(OWN_RATE):
+            return True
+        with suppress(OSError):
+            socket.setsockopt(level, option, other)
+    return not socket.getsockopt(level, option, 16).startswith(OWN_RATE)

@@ -1,1 +1,0 @@
-"""Connections to hosts: by ssh, into a network namespace, or to this machine."""
