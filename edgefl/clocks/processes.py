@@ -35,6 +35,7 @@ MOST_ALONE = 100
 # by Python waits for its lock; each costs PROCESS_BYTES, of which at most half of the free memory
 # is taken.
 PROCESSES_PER_CORE, PROCESS_BYTES = 4, 12 << 20
+EDGE_BYTES = 120_000  # of an edge that shares a process, without models
 WARM, COORDINATOR = "edgefl.clocks.wall.fleet", "edgefl.clocks.wall.coordinator.process"
 END_PATIENCE_S = 10.0
 ORPHAN_S = 30  # how long a process may still write after its parent has ended

@@ -206,16 +206,20 @@ def training_line(learned: Learning) -> str:
 def memory_line(learned: Learning) -> str:
     """Describe the memory that the edges need; UserError if they cannot fit.
 
-    On the wall clock every edge is a process; forks share the data copy-on-write.
+    On the wall clock they run in processes; forks share the data copy-on-write.
     """
-    from edgefl.clocks.processes import forked_bytes
+    from edgefl.clocks.processes import EDGE_BYTES, forked_bytes
+    from edgefl.clocks.wall.edge.membership import processes_of
 
     learned.load_before_fork()
     process, free = psutil.Process(), psutil.virtual_memory().available
-    each = forked_bytes(_use_torch) + MODELS_PER_EDGE * 4 * learned.layout.size
-    needed = process.memory_info().rss + len(learned.samples) * each
+    edges, experiment = list(learned.samples), learned.experiment
+    groups = processes_of(experiment, edges, experiment.edges.per_process)
+    needed = process.memory_info().rss + len(groups) * forked_bytes(_use_torch)
+    needed += len(edges) * (EDGE_BYTES + MODELS_PER_EDGE * 4 * learned.layout.size)
+    shared = "" if len(groups) == len(edges) else f" in {len(groups)} processes"
     text = (
-        f"memory: about {needed / MB:.0f} MB for {_counted(len(learned.samples), 'edge')} on the"
+        f"memory: about {needed / MB:.0f} MB for {_counted(len(edges), 'edge')}{shared} on the"
         f" wall clock, {free / MB:.0f} MB are free"
     )
     if needed > free:

@@ -23,7 +23,7 @@ import typer
 
 import edgefl
 from edgefl import catalog
-from edgefl.clocks.processes import FILES_PER_EDGE, FILES_SPARE
+from edgefl.clocks.processes import FILES_JOINING, FILES_PER_EDGE, FILES_PER_SHARED, FILES_SPARE
 from edgefl.commands import show
 from edgefl.config.experiment import FidelityLimits
 from edgefl.data.paths import VARIABLE, cache_dir, data_dir
@@ -187,7 +187,11 @@ def _priority() -> Finding:
 def _files() -> Finding:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     edges = (hard - FILES_SPARE) // FILES_PER_EDGE
-    found = f"{hard} may be open: up to {max(edges, 0)} edges on the wall clock"
+    shared = (hard - FILES_SPARE - FILES_JOINING) // FILES_PER_SHARED
+    found = (
+        f"{hard} may be open: up to {max(edges, 0)} edges on the wall clock, {max(shared, 1)} of"
+        " them in a process"
+    )
     if edges < 1000:
         return Finding("open files", "limited", found, "more edges: raise the limit, ulimit -n")
     return Finding("open files", "ok", found)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from edgefl.protocol.codec import decode, unbundled
 from search.machine import NS_PER_S, Process, SimulatedThread, running
 
 MS = 1_000_000
@@ -307,7 +308,9 @@ class SimulatedDealer(_End):
     def send(self, header: bytes, body: Any = None) -> bool:
         self.process.call("send")
         frames = (header,) if body is None else (header, bytes(body))
-        self.hello = self.hello or frames
+        if self.hello is None:
+            self.hello, (message, _, _) = frames, decode(unbundled(memoryview(header))[0])
+            self.edge = message.edge  # several edges may share the process
         if self.connection is not None and self.connection.open:
             self.connection.send(UP, frames)
         else:

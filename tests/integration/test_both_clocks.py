@@ -18,11 +18,15 @@ import pytest
 from paths import EXAMPLES, SUPPORT
 from search import run as search_run
 from search import scenario, system
+from search.machine import Process
 from search.run import Run
-from search.scenario import EDGES, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
+from search.scenario import EDGES, PORT, RUN, SLOTS, STRATEGIES, Scenario, World, rows_of
 from search.story import Story
+from search.system import SimulatedSystem
 
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.edge.host import EdgeHost, EdgeProcess
+from edgefl.clocks.wall.edge.work import OwnMachine
 from edgefl.config.experiment import Experiment
 from edgefl.record.files import CLIENTS, EVENTS, LINKS, METRICS, MODEL
 
@@ -42,10 +46,29 @@ class Changed(World):
         return Experiment.model_validate(plain | self.sections)
 
 
-def on_both(folder: Path, name: str, sections: Mapping[str, Any]) -> tuple[Files, Files]:
+class Together(Run):
+    """All edges share the process of the first one."""
+
+    def start_edge(self, name: str, twin: bool = False) -> Process:
+        return super().start_edge(name, twin) if name == EDGES[0] else self.processes[EDGES[0]]
+
+    def _edge(self, name: str, system_: SimulatedSystem) -> None:
+        def host(edge: str) -> EdgeHost:
+            def build(setup: Any) -> Any:
+                return self.world.edge_side(self.story.scenario, edge, setup)
+
+            return EdgeHost(edge, f"tcp://192.0.2.1:{PORT}", None, build, system=system_)
+
+        self.hosts = {edge: host(edge) for edge in EDGES}
+        EdgeProcess(OwnMachine(), system_).run(list(self.hosts.values()))
+
+
+def on_both(
+    folder: Path, name: str, sections: Mapping[str, Any], of_run: type[Run] = Run
+) -> tuple[Files, Files]:
     """Run a strategy on the wall clock and under the virtual one; return the files of both."""
     world, of = Changed(folder, sections), Scenario(name, "process")
-    run = Run(world, Story(1, of, ()))
+    run = of_run(world, Story(1, of, ()))
     outcome = run.play()
     assert outcome.broken is None, [outcome.broken, *outcome.told]
     run_virtual(world.learned(of), 0, folder / "virtual")
@@ -86,6 +109,12 @@ def test_every_strategy(name: str, tmp_path: Path) -> None:
 LINK = {"up_mbit_s": 0.1, "down_mbit_s": 0.2, "latency_ms": 10.0}
 SHARED = {"up_mbit_s": 0.2, "down_mbit_s": 0.3}
 COMING_AND_GOING = {"kind": "exponential", "there_s": 4.0, "away_s": 1.0}
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedasync", "fedasmu"])
+@pytest.mark.slow
+def test_edges_that_share_a_process_decide_the_same(name: str, tmp_path: Path) -> None:
+    assert_equal(*on_both(tmp_path, name, {}, Together))
 
 
 def network(**more: Any) -> dict[str, Any]:

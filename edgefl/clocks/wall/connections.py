@@ -28,8 +28,10 @@ STATM = "/proc/self/statm"
 LOOK_EVERY_S = 0.02
 # Each connection with a session is looked at only when the process has grown by so much, or after
 # so many looks at the others in which it has not: an endless message makes it grow, and hundreds of
-# idle connections do not.
+# idle connections do not. Both are of a hundred connections, and grow with their number: a look at
+# 10,000 takes 50 ms.
 GROWTH_BYTES, TURNS_WITHOUT_LOOK = 1 << 20, 10
+CONNECTIONS_PER_LOOK = 100
 # Before it has joined, an honest edge sends only a handshake, Hello and Join: less than 4 KiB.
 BEFORE_JOINING_BYTES = 1 << 14
 TO_GREET_S = 10.0  # from the connection to the Hello; a session has its own time to join
@@ -72,18 +74,17 @@ MOST_EVENTS = 1_000  # processed before the connections are looked at
 class MemoryGrowth:
     """Compares the resident memory with the least one since ``forget``."""
 
-    def __init__(self, least_bytes: int) -> None:
-        self.least_pages = -(-least_bytes // PAGESIZE)
+    def __init__(self) -> None:
         self._fd = -1
         with suppress(OSError):  # not Linux: it always counts as grown
             self._fd = os.open(STATM, os.O_RDONLY | os.O_CLOEXEC)
         self._lowest = self._pages()
 
-    def grown(self) -> bool:
+    def grown(self, least_bytes: float) -> bool:
         """Whether the process holds ``least_bytes`` more than at its lowest."""
         pages = self._pages()
         self._lowest = min(self._lowest, pages)
-        return self._fd < 0 or pages - self._lowest >= self.least_pages
+        return self._fd < 0 or (pages - self._lowest) * PAGESIZE >= least_bytes
 
     def forget(self) -> None:
         """Compare with the present memory from now on."""
@@ -184,7 +185,7 @@ class Watch(Thread):
         self._streams: dict[int, Stream] = {}
         self._strangers: dict[int, Stream] = {}  # those without a session, oldest first
         self._from: Counter[bytes] = Counter()  # how many of them, by address
-        self._growth = MemoryGrowth(GROWTH_BYTES)
+        self._growth = MemoryGrowth()
         self._not_looked = 0  # turns since the last look
         self._over = Event()
         address = f"inproc://connections-{id(self)}"
@@ -212,7 +213,11 @@ class Watch(Thread):
             looked_s = time.monotonic()
             self.look_at_strangers()
             self._not_looked += 1
-            if self._growth.grown() or self._not_looked >= TURNS_WITHOUT_LOOK:
+            many = max(len(self._streams) / CONNECTIONS_PER_LOOK, 1)
+            if (
+                self._growth.grown(many * GROWTH_BYTES)
+                or self._not_looked >= many * TURNS_WITHOUT_LOOK
+            ):
                 self._not_looked = 0
                 self.look()
                 self._growth.forget()

@@ -43,21 +43,22 @@ from edgefl.clocks.process_messages import (
     WorkerDied,
 )
 from edgefl.clocks.processes import (
+    EDGE_BYTES,
+    PROCESS_BYTES,
     close_all_but,
     die_with_parent,
-    edge_groups,
     fork,
     group_name,
     keep_freed_memory,
     room_for_edges,
 )
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.setup.network import devices, emulated_devices
+from edgefl.clocks.setup.network import devices
 from edgefl.clocks.trial import try_out
 from edgefl.clocks.wall.coordinator.workers import serve_evaluations, serve_jobs
 from edgefl.clocks.wall.edge.host import EdgeHost, EdgeProcess, Outcome
 from edgefl.clocks.wall.edge.machine import share_memory
-from edgefl.clocks.wall.edge.membership import sides
+from edgefl.clocks.wall.edge.membership import processes_of, sides
 from edgefl.clocks.wall.edge.work import TURN, WANT, SharedTurns
 from edgefl.config.experiment import Experiment
 from edgefl.errors import TEMPORARY, UserError, written
@@ -278,12 +279,8 @@ class Warm:
                 group.edges.add(edge)
                 self._order(group, InjectFault("restart", edge))
         experiment = self.learned.experiment
-        native = set(new) - emulated_devices(experiment)
-        wanted, free = experiment.edges.per_process, psutil.virtual_memory().available
-        # a single edge that is started again has no neighbours left
-        groups = edge_groups(new, wanted, native, cores(), free) if len(new) > 1 else [tuple(new)]
-        for each in filter(None, groups):
-            self._fork_group(each, address, index)
+        for members in processes_of(experiment, new, experiment.edges.per_process):
+            self._fork_group(members, address, index)
 
     def _fork_group(self, edges: tuple[str, ...], address: str, index: int) -> None:
         name = group_name(edges)
@@ -398,6 +395,21 @@ class Warm:
                 self.jobs.send(WorkerDied(status))  # the coordinator sends the job again
 
 
+def refuse_too_many(learned: Learning) -> None:
+    """UserError if the processes of all edges do not fit into the free memory, without models."""
+    experiment = learned.experiment
+    edges = experiment.edges.ids()
+    groups = processes_of(experiment, edges, experiment.edges.per_process)
+    free = psutil.virtual_memory().available
+    needed = len(groups) * PROCESS_BYTES // 2 + len(edges) * EDGE_BYTES
+    if needed > free:
+        raise UserError(
+            f"{len(edges)} edges in {len(groups)} processes need {needed >> 20} MiB or more,"
+            f" {free >> 20} MiB are free: fewer edges (edges.count), more in a process"
+            " (edges.per_process), or --clock virtual"
+        )
+
+
 def _write_scratch(scratch: Path, learned: Learning, weights: np.ndarray) -> None:
     """Write what the coordinator's process reads. UserError if there is no room."""
     with written(f"{scratch}:", TEMPORARY):
@@ -477,6 +489,8 @@ def main(control_fd: int, evaluations_fd: int, jobs_fd: int = -1) -> None:
         # also makes the compiled step, once for all edges
         engines = tuple(learned.engine(index) for index in range(len(experiment.strategies)))
         learned.load_before_fork()
+        if task.fleet:
+            refuse_too_many(learned)
     except UserError as error:
         control.send(RunRefused(str(error)))
         return

@@ -28,9 +28,11 @@ from selectors import EVENT_READ, DefaultSelector
 from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any
 
+from msgspec.structs import replace
+
 import edgefl
 from edgefl.clocks.process_messages import InjectFault
-from edgefl.clocks.processes import close_all_but, fork
+from edgefl.clocks.processes import close_all_but, fork, group_name
 from edgefl.errors import UserError, printable, written
 from edgefl.exit_status import NOT_STARTED
 from edgefl.plugins.launch.agent_messages import (
@@ -39,6 +41,7 @@ from edgefl.plugins.launch.agent_messages import (
     MOST_LINE,
     AgentOver,
     AgentReady,
+    EdgeEnded,
     EdgesPrepared,
     EdgeWaits,
     HostLine,
@@ -54,6 +57,7 @@ from edgefl.plugins.launch.connections import LineSplitter
 from edgefl.plugins.launch.supervisor import (
     COORDINATOR_GRACE_S,
     Action,
+    OrderEdge,
     SignalEdge,
     SpawnEdge,
     Supervisor,
@@ -104,11 +108,15 @@ class Outbox:
 
 @dataclass(slots=True)
 class EdgeChild:
-    """The process of an edge, and the end of the pipe with its output; -1: it is closed."""
+    """The process of an edge, or of several, and the ends of its pipes. -1: it is closed.
+
+    ``orders``: closes when the agent ends, however it does, and its child ends with it.
+    """
 
     edge: str
     pid: int
     output: int
+    orders: int
     lines: LineSplitter = field(default_factory=lambda: LineSplitter(MOST_LINE))
 
 
@@ -122,6 +130,7 @@ class Agent:
         self.address = ""
         self.words: tuple[str, ...] = ()  # of the coordinator
         self.learned: Any = None
+        self.groups: list[tuple[str, ...]] = []  # of edges that share a process
         self.outbox = Outbox()
         self.selector = DefaultSelector()
         self.client: socket | None = None  # None: standard input and output
@@ -201,11 +210,11 @@ class Agent:
                 self._prepare(order)
             case StartEdges():
                 self.address = order.address
-                self._act(self.supervisor.start(self.order.edges, self.order.restarts))
+                self._act(self.supervisor.start(self.groups, self.order.restarts))
             case StartCoordinator():
                 self.words = tuple(map(os.path.expanduser, order.words))  # "~/" at the start
                 self.supervisor.grace_s = COORDINATOR_GRACE_S
-                self._act(self.supervisor.start([COORDINATOR], 0))
+                self._act(self.supervisor.start([(COORDINATOR,)], 0))
                 self.supervisor.waits(COORDINATOR, False, now_s)
             case InjectFault():
                 self._act(self.supervisor.inject(order))
@@ -213,10 +222,11 @@ class Agent:
                 self._act(self.supervisor.stop(now_s, isinstance(order, KillEdges)))
 
     def _prepare(self, order: PrepareEdges) -> None:
-        from edgefl.plugins.launch.edge_process import load_all
+        from edgefl.plugins.launch.edge_process import grouped, load_all
 
         self.order, problem = order, ""
         try:
+            self.groups = grouped(order)
             self.learned = load_all(order)
         except UserError as error:
             problem = str(error)
@@ -240,17 +250,20 @@ class Agent:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case SpawnEdge(edge):
-                    self._spawn(edge)
+                case SpawnEdge(edge, edges):
+                    self._spawn(edge, edges or (edge,))
+                case OrderEdge(edge, fault):
+                    with suppress(OSError):  # it has just ended
+                        os.write(self.children[edge].orders, to_line(fault))
                 case SignalEdge(edge, name):
                     with suppress(ProcessLookupError):
                         os.kill(self.children[edge].pid, getattr(signal, SIGNALS[name]))
                 case message:
                     self.outbox.add(to_line(message))
 
-    def _spawn(self, edge: str) -> None:
+    def _spawn(self, edge: str, edges: tuple[str, ...]) -> None:
         try:
-            child = self._forked(edge)
+            child = self._forked(edge, edges)
         except OSError as error:  # no memory, or too many processes
             self.say("", f"{edge} cannot be started: {error.strerror}")
             self._act(self.supervisor.exited(edge, NOT_STARTED, time.monotonic()))
@@ -260,28 +273,31 @@ class Agent:
         self.selector.register(child.output, EVENT_READ, lambda: self._read(child))
         self._act(self.supervisor.spawned(edge, child.pid, time.monotonic()))
 
-    def _forked(self, edge: str) -> EdgeChild:
-        output, theirs = os.pipe()
+    def _forked(self, edge: str, edges: tuple[str, ...]) -> EdgeChild:
+        (output, printed), (heard, orders) = os.pipe(), os.pipe()
         try:
-            return EdgeChild(edge, fork(f"edge {edge}", lambda: self._work(edge, theirs)), output)
+            pid = fork(group_name(edges), lambda: self._work(edges, heard, printed))
+            return EdgeChild(edge, pid, output, orders)
         except OSError:
             os.close(output)
+            os.close(orders)
             raise
         finally:
-            os.close(theirs)
+            os.close(printed)
+            os.close(heard)
 
-    def _work(self, edge: str, output: int) -> int:
-        """Be the edge, in its process."""
+    def _work(self, edges: tuple[str, ...], heard: int, printed: int) -> int:
+        """Be the edges, in their process."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        for fd, name in ((os.open(os.devnull, os.O_RDONLY), 0), (output, 1), (output, 2)):
+        for fd, name in ((heard, 0), (printed, 1), (printed, 2)):
             os.dup2(fd, name)
         close_all_but()
-        if edge == COORDINATOR:  # it starts processes of its own
+        if edges == (COORDINATOR,):  # it starts processes of its own
             words = [sys.executable, "-m", "edgefl.cli", "coordinator", *self.words]
             os.execv(sys.executable, words)
-        from edgefl.plugins.launch.edge_process import run_edge
+        from edgefl.plugins.launch.edge_process import run_edges
 
-        return run_edge(edge, self.address, self.order, self.learned)
+        return run_edges(self.address, replace(self.order, edges=edges), self.learned)
 
     def _read(self, child: EdgeChild) -> bool:
         """Pass on what a child has printed; False if nothing waits."""
@@ -295,6 +311,9 @@ class Agent:
             match from_line(line):
                 case EdgeWaits(_, waits):
                     self.supervisor.waits(child.edge, waits, time.monotonic())
+                case EdgeEnded(edge) as message:
+                    self.supervisor.ended_alone(child.edge, edge)
+                    self.outbox.add(to_line(message))
                 case _:
                     self.say(child.edge, line.decode("utf-8", errors="replace"))
         return bool(data)
@@ -302,6 +321,7 @@ class Agent:
     def _close(self, child: EdgeChild) -> None:
         self.selector.unregister(child.output)
         os.close(child.output)
+        os.close(child.orders)
         child.output = -1
 
     def _reap(self) -> None:

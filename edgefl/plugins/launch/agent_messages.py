@@ -6,6 +6,10 @@ A message is one JSON line::
                         StopEdges | KillEdges
              <-         AgentReady, EdgesPrepared, EdgeStarted, EdgeEnded, HostLine, then AgentOver
     edge     -> agent   EdgeWaits, on its standard output; other lines there are text
+    agent    -> edges   InjectFault, on the standard input of a process with several
+             <-         EdgeEnded: one of them has ended
+
+A process with several edges has the name of its first one.
 
 After a lost connection the launcher attaches again; the agent then starts with AgentReady.
 """
@@ -16,7 +20,7 @@ from typing import Any
 
 from edgefl.clocks.ipc import BadMessage, Message, decode, encode
 
-MOST_LINE = 1 << 16  # bytes
+MOST_LINE = 1 << 20  # bytes: an order names thousands of edges
 FIRST = b'{"kind":'  # how a message begins
 COORDINATOR = "coordinator"
 CODE, KEYS = "code", "keys"  # folders in that of a run; edges start in the first one
@@ -33,8 +37,9 @@ class PrepareEdges(Message, frozen=True):
     ``config``: the experiment of the first run, as in a Setup. ``keys``: folder with the edges'
     secret keys; None: no keys. ``data``: folder of data sets; None: that of the host. ``shards``:
     folder with the edges' own shares of the data, instead. ``allow``: names of user code that the
-    coordinator may use. ``restarts``: how often an edge that dies is started again. ``nice``: added
-    to the niceness. Paths are relative to the folder of the user's code; ``~/`` is the home folder.
+    coordinator may use. ``restarts``: how often a process that dies is started again. ``nice``:
+    added to the niceness. ``per_process``: how many edges share a process. Paths are relative to
+    the folder of the user's code; ``~/`` is the home folder.
     """
 
     edges: tuple[str, ...]
@@ -45,6 +50,7 @@ class PrepareEdges(Message, frozen=True):
     allow: tuple[str, ...]
     restarts: int
     nice: int
+    per_process: int | str = "auto"
 
 
 class StartEdges(Message, frozen=True):
@@ -92,20 +98,25 @@ class EdgesPrepared(Message, frozen=True):
 
 
 class EdgeStarted(Message, frozen=True):
+    """``edges``: of a process with several."""
+
     edge: str
     pid: int
+    edges: tuple[str, ...] = ()
 
 
 class EdgeEnded(Message, frozen=True):
     """An edge's process has ended. ``status``: negative for a signal. ``why``: for the user.
 
-    ``again``: seconds until it is started again; None: it is not.
+    ``again``: seconds until it is started again; None: it is not. ``edges``: of a process with
+    several.
     """
 
     edge: str
     status: int
     why: str
     again: float | None
+    edges: tuple[str, ...] = ()
 
 
 class HostLine(Message, frozen=True):

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from edgefl import __version__
 from edgefl.archives import BadArchive, unpack
 from edgefl.clocks.process_messages import InjectFault
-from edgefl.clocks.processes import ONE_THREAD
+from edgefl.clocks.processes import ONE_THREAD, group_name
 from edgefl.clocks.wall.edge.machine import HOST_NAME
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT
@@ -392,7 +392,7 @@ class RemoteCoordinator:
             case HostLine(_, text):
                 self._log(COORDINATOR, "", text)
                 self._lines.append(text)
-            case EdgeEnded(_, status, _, _):
+            case EdgeEnded(status=status):
                 self.status = status
             case SessionEvent(text):
                 self._log(COORDINATOR, "", text)
@@ -616,10 +616,13 @@ class HostsThread:
 
     def _take(self, host: Host, message: Any) -> None:
         """Called in this thread with each message of an agent."""
-        about = getattr(message, "edge", "")
-        if about and about not in host.edges:
-            self._log(host.name, "", f"left out: a message about {about!r}, which is no edge of it")
+        edge: str = getattr(message, "edge", "")
+        edges: tuple[str, ...] = getattr(message, "edges", ()) or (edge,)
+        if strange := next((each for each in edges if each and each not in host.edges), None):
+            line = f"left out: a message about {strange!r}, which is no edge of it"
+            self._log(host.name, "", line)
             return
+        name = edge if len(edges) == 1 else group_name(edges)
         match message:
             case HostLine(edge, text):
                 self._log(host.name, edge, text)
@@ -627,17 +630,17 @@ class HostsThread:
                 self._report(host, "", text)
                 if self._sessions[host.name].failed is not None:
                     self._lose(host.name, text)
-            case EdgeEnded(edge, status, why, again):
+            case EdgeEnded(status=status, why=why, again=again):
                 text = why if again is None else f"{why}; starts again in {again:g} s"
                 if not status or why.startswith(WANTED):
-                    self._log(host.name, edge, text)
+                    self._log(host.name, name, text)
                     return
-                self._report(host, edge, text)
+                self._report(host, name, text)
                 if again is None:
-                    self.left.discard(edge)
-            case EdgeStarted(edge, pid):
-                self.left.add(edge)
-                self._log(host.name, edge, f"started (process {pid})")
+                    self.left.difference_update(edges)
+            case EdgeStarted(pid=pid):
+                self.left.update(edges)
+                self._log(host.name, name, f"started (process {pid})")
 
     def _report(self, host: Host, edge: str, text: str) -> None:
         self._log(host.name, edge, text)

@@ -70,7 +70,7 @@ class Host:
 # ---------------------------------------------------------------------- the file
 NATIVE = "native"
 HOST_NAME = r"^[A-Za-z0-9:]([A-Za-z0-9_.:%-]{0,252}[A-Za-z0-9])?$"
-MOST_EDGES = 1000  # on one host
+MOST_EDGES = 100_000  # on one host
 SSH_KEYS = ("user", "port", "identity", "known_hosts")  # have a meaning with via = "ssh" alone
 # other names for a key: those of ssh, Ansible, Dask and Ray
 ALIASES = {
@@ -165,8 +165,9 @@ class HostDefaults(Login):
     """Values for all hosts that do not have the key themselves."""
 
     edges: int = Field(1, ge=1, le=MOST_EDGES)
-    """Number of edges on the host. The id of a single edge is the host's name, where other
-    characters than a-z, 0-9, `_` and `-` become `-`; those of several end in -1, -2, ...
+    """Number of edges on the host; many share a process (`edges.per_process`). The id of a single
+    edge is the host's name, where other characters than a-z, 0-9, `_` and `-` become `-`; those of
+    several end in -1, -2, ...
     """
     links: Text | None = None
     """Links of the host's edges: a link profile such as `"lte"` (`emulator profiles` lists them),

@@ -222,6 +222,7 @@ def preparation(
         allow=tuple(dict.fromkeys(own_names(experiment))),
         restarts=restarts,
         nice=NICE if host.via in SAME_MACHINE else 0,
+        per_process=experiment.edges.per_process,
     )
 
 

@@ -1,5 +1,7 @@
 """What the agent of a host decides about its edges; does no input or output.
 
+A process may have several edges. Then it has the name of the first one, and they end with it.
+
 Every method returns actions, in order. Times are seconds of a clock that never goes back.
 """
 
@@ -25,9 +27,10 @@ FOR_GOOD = {OVER: "the run is over", REFUSED: "refused", BAD_INPUT: "cannot take
 
 @dataclass(frozen=True, slots=True)
 class SpawnEdge:
-    """Start the process of this edge."""
+    """Start the process of this edge. ``edges``: of a process with several."""
 
     edge: str
+    edges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +41,28 @@ class SignalEdge:
     signal: str
 
 
-Action = SpawnEdge | SignalEdge | EdgeStarted | EdgeEnded  # the last two are for the launcher
+@dataclass(frozen=True, slots=True)
+class OrderEdge:
+    """Let the process of this name inject the fault into one of its edges."""
+
+    edge: str
+    fault: InjectFault
+
+
+# the last two are for the launcher
+Action = SpawnEdge | SignalEdge | OrderEdge | EdgeStarted | EdgeEnded
 
 
 @dataclass(slots=True)
 class EdgeLife:
-    """One edge. ``due_s``: when it is started again; ``waits_s``: since when it has no coordinator.
+    """A process. ``due_s``: when it is started again; ``waits_s``: since when its edges have no
+    coordinator.
 
-    ``asked``: its end was wanted by this agent, and why.
+    ``edges``: that run in it, or will. ``asked``: its end was wanted by this agent, and why.
     """
 
+    edges: tuple[str, ...]
+    shared: bool
     restarts_left: int
     runs: bool = False
     restarts: int = 0
@@ -63,23 +78,35 @@ class Supervisor:
     heard_s: float = 0.0
     connected: bool = True
     grace_s: float = GRACE_S
-    lives: dict[str, EdgeLife] = field(default_factory=dict)
+    lives: dict[str, EdgeLife] = field(default_factory=dict)  # by the name of the process
+    _process_of: dict[str, str] = field(default_factory=dict)  # by edge
     _stopping_s: float | None = None
 
     # ------------------------------------------------------------------ the launcher's orders
-    def start(self, edges: Sequence[str], restarts: int) -> list[Action]:
-        """Start these edges, unless they were started before. Each may be restarted so often."""
+    def start(self, groups: Sequence[tuple[str, ...]], restarts: int) -> list[Action]:
+        """Start a process for each of these groups of edges, unless it was started before.
+
+        Each may be restarted so often.
+        """
         if self._stopping_s is not None:
             return []
-        new = [edge for edge in edges if edge not in self.lives]
-        self.lives |= {edge: EdgeLife(restarts) for edge in new}
-        return [SpawnEdge(edge) for edge in new]
+        new = [group for group in groups if group[0] not in self.lives]
+        self.lives |= {group[0]: EdgeLife(group, len(group) > 1, restarts) for group in new}
+        self._process_of |= {edge: group[0] for group in new for edge in group}
+        return [self._spawn(group[0]) for group in new]
+
+    def _spawn(self, name: str) -> SpawnEdge:
+        life = self.lives[name]
+        return SpawnEdge(name, life.edges if life.shared else ())
 
     def inject(self, fault: InjectFault) -> list[Action]:
         """Carry out a fault of the config: it is no failure, so it costs no restart."""
-        life = self.lives.get(fault.edge)
+        name = self._process_of.get(fault.edge, "")
+        life = self.lives.get(name)
         if life is None or self._stopping_s is not None:
             return []
+        if life.shared:
+            return self._inject_into_one(name, life, fault)
         if fault.fault == "restart":
             if not life.runs:
                 life.due_s, life.asked = None, ""
@@ -90,6 +117,26 @@ class Supervisor:
         if fault.fault == "kill":
             life.due_s, life.asked = None, "fault: kill"
         return [SignalEdge(fault.edge, fault.fault)] if life.runs else []
+
+    def _inject_into_one(self, name: str, life: EdgeLife, fault: InjectFault) -> list[Action]:
+        others = tuple(edge for edge in life.edges if edge != fault.edge)
+        if fault.fault == "restart" and (not life.runs or not life.edges):
+            # its neighbours have ended, and the process with them, or it does so now
+            life.edges = (fault.edge,)
+            life.due_s = 0.0 if life.runs else None
+            return [] if life.runs else [self._spawn(name)]
+        if fault.fault == "restart":
+            life.edges = (*others, fault.edge)
+        elif fault.edge not in life.edges:
+            return []
+        elif fault.fault == "kill":
+            life.edges = others
+        return [OrderEdge(name, fault)] if life.runs else []
+
+    def ended_alone(self, name: str, edge: str) -> None:
+        """One edge of several has ended for good. The others go on."""
+        life = self.lives[name]
+        life.edges = tuple(each for each in life.edges if each != edge)
 
     def stop(self, now_s: float, at_once: bool = False) -> list[Action]:
         """Ask all edges to end; those that do not are killed after ``grace_s``, or at once."""
@@ -120,7 +167,7 @@ class Supervisor:
     def spawned(self, edge: str, pid: int, now_s: float) -> list[Action]:
         life = self.lives[edge]
         life.runs, life.due_s, life.waits_s = True, None, now_s
-        return [EdgeStarted(edge, pid)]
+        return [EdgeStarted(edge, pid, life.edges if life.shared else ())]
 
     def waits(self, edge: str, waits: bool, now_s: float) -> None:
         """An edge looks for the coordinator, or has found it."""
@@ -148,7 +195,9 @@ class Supervisor:
                 life.restarts_left, life.restarts = life.restarts_left - 1, life.restarts + 1
                 life.due_s = now_s + pause_s
         again = None if life.due_s is None else max(0.0, life.due_s - now_s)
-        return [EdgeEnded(edge, status, why, again)]
+        if life.shared and not life.edges:  # each had ended before
+            return []
+        return [EdgeEnded(edge, status, why, again, life.edges if life.shared else ())]
 
     def tick(self, now_s: float) -> list[Action]:
         """What is due: restarts, and the end of edges that do not end by themselves."""
@@ -159,7 +208,7 @@ class Supervisor:
             if not life.runs:
                 if life.due_s is not None and now_s >= life.due_s:
                     life.due_s = None
-                    actions.append(SpawnEdge(edge))
+                    actions.append(self._spawn(edge))
             elif self._stopping_s is not None:
                 if now_s - self._stopping_s >= self.grace_s:
                     actions.append(SignalEdge(edge, "kill"))
@@ -180,4 +229,4 @@ class Supervisor:
 
     @property
     def running(self) -> tuple[str, ...]:
-        return tuple(edge for edge, life in self.lives.items() if life.runs)
+        return tuple(edge for life in self.lives.values() if life.runs for edge in life.edges)

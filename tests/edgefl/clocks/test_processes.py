@@ -22,10 +22,13 @@ from edgefl.clocks.process_messages import Listening, StopRun
 from edgefl.clocks.processes import (
     ONE_THREAD,
     close_all_but,
+    edge_groups,
     end_soon,
     fork,
+    group_name,
     spawn,
 )
+from edgefl.errors import UserError
 from emulator.host import REAL_TIME, real_time_priority
 
 pytestmark = pytest.mark.processes
@@ -175,3 +178,45 @@ def test_a_child_never_returns_to_the_code_of_its_parent(
     monkeypatch.setattr(sys.stdout, "flush", lambda: None)
     pid = fork("worker", lambda: monkeypatch.setattr(sys.stdout, "flush", interrupted))
     assert status(pid) == 1
+
+
+# ------------------------------------------------------------------ edges of one process
+GB = 1 << 30
+
+
+def sizes(
+    count: int, wanted: int | str, *alone: str, cores: int = 2, free: int = 16 * GB
+) -> list[int]:
+    edges = [f"e{number}" for number in range(count)]
+    groups = edge_groups(edges, wanted, alone, cores, free)
+    assert sorted(edge for group in groups for edge in group) == sorted(edges)
+    return [len(group) for group in groups]
+
+
+def test_edges_share_processes_from_101_on_and_never_native_ones() -> None:
+    assert sizes(100, "auto") == [1] * 100
+    assert sizes(1000, "auto") == [125] * 8, "four processes for each core"
+    assert sizes(1000, "auto", cores=64) == [4] * 250
+    assert sizes(1000, "auto", free=48 << 20) == [500, 500], "half of the memory is for the edges"
+    assert sizes(5, 2) == [2, 2, 1]
+    assert sizes(6, 3, "e1", "e4") == [3, 1, 1, 1]
+    assert sizes(3, "auto", "e0", "e1", "e2") == [1, 1, 1]
+
+
+def test_too_many_edges_for_the_open_files_of_a_process_are_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processes, "most_files", lambda: 4096)
+    assert max(sizes(10_000, "auto")) <= (4096 - 264) // 2
+    with pytest.raises(
+        UserError,
+        match=r"^edges.per_process: 5000 edges in a process need 10264 open files, this system"
+        r" allows 4096 \(ulimit -n\): expected 1916 or fewer$",
+    ):
+        sizes(10_000, 5000)
+    assert sizes(20, 5000) == [20]
+
+
+def test_a_process_has_the_name_of_its_edge_or_of_its_first_and_last() -> None:
+    assert group_name(["e0"]) == "edge e0"
+    assert group_name(["e0", "e1", "e2"]) == "the process of 3 edges (e0 to e2)"

@@ -126,6 +126,19 @@ def replaced(said: str, instead: str) -> str:
             "[edges]\nnames = ['a', 'b', 'a']",
             "edges.names: expected different names, found 'a' twice",
         ),
+        (
+            "[training]\nepochs = 2",
+            "[edges]\nper_process = 0",
+            "edges.per_process: expected greater than or equal to 1 or 'auto', found 0",
+        ),
+        (
+            "[training]\nepochs = 2",
+            "[edges]\nper_process = 2\n[devices]\nkind = 'native'",
+            (
+                'edges.per_process: expected 1 or "auto" with native devices, found 2: their'
+                " training takes the time that the hardware needs for one of them"
+            ),
+        ),
     ],
 )
 def test_bad_input_gives_its_line(tmp_path: Path, said: str, instead: str, line: str) -> None:

@@ -215,6 +215,7 @@ class Pacing:
         self.continuation: Continuation | None = None  # of a run that was broken off
         self.reports_verdict = reports_verdict
         self._reported_ns = 0  # when the last report was sent
+        self._forgot_ns = 0  # when connections without a session were forgotten
         self._seen: set[str] = set()  # edges that have joined
         self._records = PerSecond()
         self.rouse_ns = FOREVER  # the next turn begins at this monotonic moment or earlier
@@ -247,7 +248,9 @@ class Pacing:
         """Send heartbeats if they are due. ``drained``: no heartbeat of an edge may be unread."""
         if now >= self.sessions.next_tick():
             self._outcomes(self.sessions.tick(now, drained))
-            self.router.forget_others(self.sessions.peers())
+            if now - self._forgot_ns >= self.sessions.expected.heartbeat_ns:
+                self._forgot_ns = now
+                self.router.forget_others(self.sessions.peers())
             if self.reports_verdict and self.started and now - self._reported_ns > REPORT_NS:
                 self._reported_ns = now
                 self._report_verdict()
@@ -288,7 +291,7 @@ class Pacing:
         late = self.system.monotonic_s() > self.join_by_s
         resumed = self.continuation
         awaited = (resumed and resumed.present) or self.sessions.expected.edges
-        complete = self.waiting.keys() >= set(awaited)
+        complete = len(self.waiting) >= len(awaited) and self.waiting.keys() >= set(awaited)
         if not (late or complete) or self.over:
             return
         measured = resumed is not None or self.transport.probes.done(PROBE_PATIENCE_S)

@@ -254,6 +254,9 @@ UNKNOWN_RTT = 1 << 62
 RECENT_PINGS = 32
 SILENT = "silent"  # why a session ended: no frame arrived within the liveness timeout
 USELESS = "useless message"
+# Sessions that get their heartbeat at the same time. All 10,000 would keep the pacing thread from
+# its pieces for half a second.
+AT_ONCE, MOST_PARTS = 50, 100
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 MOST_ENDED = 1_000  # sessions of which a late Hello is recognised
 MOST_TEXT = 500  # of a reason, which may quote the peer
@@ -439,11 +442,15 @@ class Sessions:
         self.counts: Counter[tuple[str, str]] = Counter()
         # (kind, edge or WHOLE_RUN, reason), taken by the host
         self.faults: list[tuple[str, str, str]] = []
+        self._unjoined: dict[str, dict[bytes, Session]] = {}  # by edge and routing id
         self._ended: dict[bytes, int] = {}  # routing id -> number of its latest session
         self._answered, self._records = PerSecond(), PerSecond()
         self._recorded = 0
         self._noisy: set[str] = set()  # edges that were named for useless messages
-        self._pinged_ns = 0
+        # sessions whose heartbeat is still to come in this round; its parts, and their size
+        self._round: deque[Session] = deque()
+        self._parts = self._size = 1
+        self._ticked_ns = 0
         self._now = 0  # of the latest call
 
     def go_on(self, counts: Iterable[Sequence[Any]], quarantined: Mapping[str, str]) -> None:
@@ -504,13 +511,21 @@ class Sessions:
         """Send due heartbeats, close connections, and end sessions that are silent or answer no
         ping.
 
-        Sessions end only if all received frames were read (``drained``).
+        Many sessions have their heartbeats at different times. Sessions end only if all received
+        frames were read (``drained``).
         """
-        if now - self._pinged_ns < self.expected.heartbeat_ns:
+        if now < self.next_tick():
             return []
-        self._now = self._pinged_ns = now
+        self._now = self._ticked_ns = now
         outcomes: list[SessionOutcome] = [Cut(routing) for routing in self.quarantined.cuts(now)]
-        for session in list(self.by_routing.values()):
+        if not self._round:
+            self._round.extend(self.by_routing.values())
+            self._parts = min(max(len(self._round) // AT_ONCE, 1), MOST_PARTS)
+            self._size = -(-len(self._round) // self._parts)
+        for _ in range(min(self._size, len(self._round))):
+            session = self._round.popleft()
+            if self.by_routing.get(session.routing) is not session:
+                continue  # it has ended
             patience_ns = (
                 self.expected.liveness_ns if session.joined else self.expected.join_patience_ns
             )
@@ -528,7 +543,8 @@ class Sessions:
         """This host slept until ``now``: keep all sessions, and ping them at once."""
         for session in self.by_routing.values():
             session.host_slept(now)
-        self._pinged_ns = 0
+        self._round.clear()
+        self._ticked_ns = 0
 
     def host_stood_still(self, length_ns: int, now: int) -> None:
         """Nothing could be received for so long (ns): this does not count as edges' silence."""
@@ -540,7 +556,7 @@ class Sessions:
         return {*self.by_routing, *self.quarantined.connections()}
 
     def next_tick(self) -> int:
-        return self._pinged_ns + self.expected.heartbeat_ns
+        return self._ticked_ns + self.expected.heartbeat_ns // self._parts
 
     def wire_error(self, routing: bytes, error: WireError) -> list[SessionOutcome]:
         """Count the error and end its session. A peer that exceeds a limit is quarantined."""
@@ -647,16 +663,13 @@ class Sessions:
             reason = f"quarantined: {self.quarantined.edges[hello.edge]}"
             refused = self._refused(session, self._who(session), reason, final=True)
             return [*outcomes, refused]
-        for other in [
-            other
-            for other in self.by_routing.values()
-            if other.edge == hello.edge and not other.joined
-        ]:
+        for other in list(self._unjoined.get(hello.edge, {}).values()):
             later = f"another session of edge {hello.edge} has begun"
             outcomes += self._replace(other, later, final=False)
         if len(self.by_routing) >= self.expected.max_sessions:
             return [*outcomes, self._refused(session, user, "too many sessions", final=False)]
         self.by_routing[routing] = session
+        self._unjoined.setdefault(hello.edge, {})[routing] = session
         self.quarantined.stay(routing)
         return [*outcomes, Reply(routing, number, self.expected.setup)]
 
@@ -698,6 +711,7 @@ class Sessions:
             fault = "it joins with 0 samples, expected at least 1"
         if fault is not None:
             del self.by_routing[session.routing]
+            self._no_longer_unjoined(session)
             return [self._refused(session, self._who(session), fault, final=True)]
         too_often = self.quarantined.too_often(session.edge, "sessions", self._now, MOST_JOINS)
         if too_often is not None:
@@ -706,12 +720,19 @@ class Sessions:
         taken = f"another process has taken over as edge {session.edge}"
         outcomes = [] if old is None else self._replace(old, taken, final=True)
         session.joined = True
+        self._no_longer_unjoined(session)
         self.by_edge[session.edge] = session
         return [
             *outcomes,
             Reply(session.routing, session.number, Welcome()),
             Entered(session, join),
         ]
+
+    def _no_longer_unjoined(self, session: Session) -> None:
+        others = self._unjoined.get(session.edge, {})
+        others.pop(session.routing, None)
+        if not others:
+            self._unjoined.pop(session.edge, None)
 
     def _measure(self, session: Session, pong: Pong, now: int) -> list[SessionOutcome]:
         if not max(session.clock_since_ns, 1) <= pong.sent_ns <= now:
@@ -759,6 +780,7 @@ class Sessions:
 
     def _drop(self, session: Session, reason: str) -> list[SessionOutcome]:
         self.by_routing.pop(session.routing, None)
+        self._no_longer_unjoined(session)
         self._ended[session.routing] = session.number
         if len(self._ended) > MOST_ENDED:
             del self._ended[next(iter(self._ended))]

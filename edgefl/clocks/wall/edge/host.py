@@ -29,6 +29,7 @@ from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.wall.edge.machine import Reporter
 from edgefl.clocks.wall.edge.state import StateFolder, StateKeeper
 from edgefl.clocks.wall.edge.work import (
+    OWN_MACHINE,
     Deferred,
     EdgeSide,
     EdgeWork,
@@ -128,7 +129,7 @@ class EdgeHost:
         address: str,
         keys: EdgeKeys | None,
         build: Callable[[Setup], EdgeSide],
-        turns: Turns,
+        turns: Turns = OWN_MACHINE,
         system: System = OWN_SYSTEM,
         state: StateFolder | None = None,
     ) -> None:

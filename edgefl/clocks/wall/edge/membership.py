@@ -6,15 +6,17 @@ From each coordinator's Setup, ``SideBuilder`` makes the edge's side of the run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import orjson
+import psutil
 
+from edgefl.clocks.processes import edge_groups
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.setup.network import with_patterns
+from edgefl.clocks.setup.network import emulated_devices, with_patterns
 from edgefl.clocks.wall.edge.host import MOST_TEXT, PATIENCE_S, EdgeHost
 from edgefl.clocks.wall.edge.state import StateFolder
 from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
@@ -26,6 +28,7 @@ from edgefl.protocol.errors import Refused, Unreachable
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.streams import Streams
+from emulator.host import cores
 
 # of an experiment: with other values, data and model are loaded anew
 KEYS_OF_DATA = (
@@ -48,6 +51,15 @@ ATTEMPT_S, FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 1.0, 30.0
 MOST_LINES = 100
 
 
+def processes_of(
+    experiment: Experiment, edges: Sequence[str], per_process: int | str
+) -> list[tuple[str, ...]]:
+    """The edges of this host by process. UserError if a process may not open enough files."""
+    native = set(edges) - emulated_devices(experiment)
+    free = psutil.virtual_memory().available
+    return edge_groups(edges, per_process, native, cores(), free)
+
+
 def sides(learned: Learning, index: int, data_digest: str) -> Callable[[str, Setup], EdgeSide]:
     """What builds the sides of edges in a run of the strategy at ``index``.
 
@@ -66,7 +78,7 @@ def sides(learned: Learning, index: int, data_digest: str) -> Callable[[str, Set
 
 
 class SideBuilder:
-    """Builds this edge's side from the coordinator's Setup.
+    """Builds the side of this edge, or of others on this host, from the coordinator's Setup.
 
     Data and model are loaded once for all strategies. ``learned``: they are loaded already.
     """
@@ -83,8 +95,15 @@ class SideBuilder:
         self.name, self.config, self.data, self.allowed = name, config, data, allowed
         self.shards, self.learned = shards, learned
         self.strategy = "no strategy"  # name of the last one
+        self._made: tuple[Setup, Callable[[str, Setup], EdgeSide]] | None = None
 
-    def side(self, setup: Setup) -> EdgeSide:
+    def side(self, setup: Setup, edge: str = "") -> EdgeSide:
+        """The side of ``edge``, which has the same data and model; "": of this edge."""
+        if self._made is None or self._made[0] != setup:
+            self._made = setup, self._sides(setup)
+        return self._made[1](edge or self.name, setup)
+
+    def _sides(self, setup: Setup) -> Callable[[str, Setup], EdgeSide]:
         experiment, base = self.experiment(setup)
         self.strategy = experiment.strategies[0].name
         before = self.learned and self.learned.experiment
@@ -94,7 +113,7 @@ class SideBuilder:
             self.learned = learning(experiment, base, [self.name])
         # the strategy differs, its index does not
         self.learned = replace(self.learned, experiment=experiment, _chosen={}, speeds={})
-        return sides(self.learned, 0, self.learned.data_digest())(self.name, setup)
+        return sides(self.learned, 0, self.learned.data_digest())
 
     def experiment(self, setup: Setup) -> tuple[Experiment, Path | None]:
         """Return the experiment of this edge, and the folder for relative paths of its code.

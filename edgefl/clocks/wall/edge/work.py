@@ -68,6 +68,9 @@ class OwnMachine:
         return None
 
 
+OWN_MACHINE = OwnMachine()
+
+
 class SharedTurns:
     """For edges that share a machine: ask the warm parent over ``channel``."""
 

@@ -17,7 +17,8 @@ from msgspec.structs import replace
 from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 from trainers import linear_trainer
 
-from edgefl.clocks.wall.edge.host import EdgeHost
+from edgefl.clocks.process_messages import InjectFault
+from edgefl.clocks.wall.edge.host import MOST_JOINING, EdgeHost, EdgeProcess
 from edgefl.clocks.wall.edge.work import (
     EdgeWork,
     OpenNotes,
@@ -507,3 +508,112 @@ def test_a_refusal_cannot_write_on_the_terminal() -> None:
         "\\x1b[2J\\x1b]0;owned\\x07\\u202egpj\\x9b31m sec"
     )
     assert len(text) == 500
+
+
+# ------------------------------------------------------------------ several edges in one process
+class Machine(Clock):
+    """The machine of edges that share a process: each has its own script.
+
+    ``at``: by the number of a wait, what happens then.
+    """
+
+    def __init__(self, **scripts: Script) -> None:
+        super().__init__()
+        self.scripts, self.at = scripts, dict[int, Any]()
+        self.waits = 0
+        self.polled: dict[Script, EdgeHost] = {}
+        self.made: list[str] = []  # edges of which sockets were made
+        self.process = EdgeProcess(OwnMachine(), self, again=self.host)
+        for script in scripts.values():
+            script.clock = self
+
+    def host(self, name: str) -> EdgeHost:
+        built = side()
+        built.edge.name = name
+        host = EdgeHost(name, f"tcp://192.0.2.1:{name}", None, lambda setup: built, system=self)
+        self.scripts[name].edge_host = host
+        return host
+
+    def run(self) -> dict[str, Any]:
+        return self.process.run([self.host(name) for name in self.scripts])
+
+    def dealer(self, context: Any, keys: Any, address: str) -> Any:
+        self.made.append(address.rpartition(":")[2])
+        return self.scripts[self.made[-1]]
+
+    def poller(self, mailbox: Any) -> Any:
+        return self
+
+    def add(self, dealer: Script, of: EdgeHost) -> None:
+        self.polled[dealer] = of
+
+    def remove(self, dealer: Script) -> None:
+        self.polled.pop(dealer, None)
+
+    def used(self, dealer: Script) -> None:
+        return None
+
+    def wait(self, timeout_s: float) -> tuple[bool, list[EdgeHost]]:
+        self.waits += 1
+        self.s += timeout_s
+        for fault, edge in self.at.pop(self.waits, ()):
+            self.process.inject(InjectFault(fault, edge))
+        return True, list(self.polled.values())
+
+    def close(self) -> None:
+        return None
+
+
+JOINED = [(SETUP, 7), (Welcome(), 7)]
+
+
+def test_an_edge_that_is_refused_ends_alone() -> None:
+    one, two = (
+        Script((Refuse("its data differ", final=True), 7)),
+        Script(*JOINED, (Ping(3), 7), OVER),
+    )
+    outcomes = Machine(e0=one, e1=two).run()
+    assert isinstance(outcomes["e0"], Refused) and outcomes["e1"] == OVER[0]
+    assert of(Pong, two)[-1].sent_ns == 3
+
+
+def test_a_frozen_edge_is_silent_until_it_thaws_and_its_neighbour_is_not() -> None:
+    pings = [(Ping(number), 7) for number in range(1, 7)]
+    one, two = Script(*JOINED, *pings, OVER), Script(*JOINED, *pings, OVER)
+    machine = Machine(e0=one, e1=two)
+    machine.at = {4: [("freeze", "e0")], 7: [("thaw", "e0")]}
+    thawed: list[int] = []
+    receive = one.receive
+    one.receive = lambda: thawed.append(machine.waits) or receive()  # type: ignore[func-returns-value,assignment]
+    assert set(machine.run()) == {"e0", "e1"}
+    assert not {4, 5, 6} & {*thawed} and {3, 8} <= {*thawed}
+    assert [pong.sent_ns for pong in of(Pong, one) if pong.sent_ns] == [1, 2, 3, 4, 5, 6]
+    assert machine.made == ["e0", "e1"], "no new session: the freeze was shorter than the silence"
+
+
+def test_an_injected_end_takes_one_edge_and_a_restart_brings_it_back() -> None:
+    one = Script(*JOINED, None, None, None, *JOINED, OVER)
+    two = Script(*JOINED, *[None] * 9, OVER)
+    machine = Machine(e0=one, e1=two)
+    machine.at = {3: [("kill", "e0")], 6: [("restart", "e0")]}
+    one.words = [*JOINED, *JOINED, OVER]
+    assert set(machine.run()) == {"e0", "e1"}
+    assert machine.made == ["e0", "e1", "e0"]
+    assert [type(each) for each in one.said if not isinstance(each, Pong)] == [Hello, Join] * 2
+
+
+def test_an_edge_that_a_fault_has_ended_has_no_outcome() -> None:
+    machine = Machine(e0=Script(*JOINED), e1=Script(*JOINED, None, None, OVER))
+    machine.at = {3: [("kill", "e0")]}
+    assert set(machine.run()) == {"e1"}
+
+
+def test_few_edges_join_at_a_time() -> None:
+    count = 2 * MOST_JOINING + 5
+    scripts = {f"e{number}": Script(*JOINED, *[None] * 20, OVER) for number in range(count)}
+    machine = Machine(**scripts)
+    begun: list[int] = []
+    wait = machine.wait
+    machine.wait = lambda timeout_s: begun.append(len(machine.made)) or wait(timeout_s)  # type: ignore[func-returns-value,method-assign]
+    assert len(machine.run()) == count
+    assert begun[0] == MOST_JOINING and begun[-1] == count

@@ -434,14 +434,14 @@ def statm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) -> None:
-    growth = MemoryGrowth(10 * PAGE)
+    growth = MemoryGrowth()
     found = []
     for pages in (109, 110, 60, 69, 70):
         statm.write_text(f"900 {pages} 9 9 0 9 0\n")
-        found.append(growth.grown())
+        found.append(growth.grown(10 * PAGE))
     assert found == [False, True, False, False, True]
     growth.forget()
-    assert not growth.grown()
+    assert not growth.grown(10 * PAGE)
     growth.close()
 
 

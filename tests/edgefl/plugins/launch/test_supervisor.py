@@ -11,6 +11,7 @@ from edgefl.plugins.launch.supervisor import (
     GRACE_S,
     ORPHAN_S,
     SILENCE_S,
+    OrderEdge,
     SignalEdge,
     SpawnEdge,
     Supervisor,
@@ -20,7 +21,9 @@ from edgefl.plugins.launch.supervisor import (
 def running(*edges: str, restarts: int = 2) -> Supervisor:
     """Edges that run and have found the coordinator, at second 0."""
     supervisor = Supervisor()
-    assert supervisor.start(edges, restarts) == [SpawnEdge(edge) for edge in edges]
+    assert supervisor.start([(edge,) for edge in edges], restarts) == [
+        SpawnEdge(edge) for edge in edges
+    ]
     for number, edge in enumerate(edges):
         assert supervisor.spawned(edge, 100 + number, 0.0) == [EdgeStarted(edge, 100 + number)]
         supervisor.waits(edge, False, 0.0)
@@ -70,7 +73,7 @@ def test_stop_asks_and_then_kills() -> None:
     assert one.tick(5.0 + GRACE_S - 0.1) == []
     assert one.tick(5.0 + GRACE_S) == [SignalEdge("b", "kill")] and not one.over
     one.exited("b", -9, 11.0)
-    assert one.over and one.start(["c"], 1) == []
+    assert one.over and one.start([("c",)], 1) == []
 
 
 def test_edges_go_on_without_a_connection_and_the_agent_stays_with_them() -> None:
@@ -138,6 +141,47 @@ def test_faults_of_the_config_cost_no_restart() -> None:
 
 def test_a_process_that_the_system_refuses_is_tried_again() -> None:
     one = Supervisor()
-    one.start(["a"], 1)
+    one.start([("a",)], 1)
     assert one.exited("a", NOT_STARTED, 1.0) == ended("a", 71, "could not be started", 1.0)
     assert one.tick(2.0) == [SpawnEdge("a")]
+
+
+# ------------------------------------------------------------------ several edges in one process
+TRIO = ("a", "b", "c")
+
+
+def sharing() -> Supervisor:
+    """Three edges that share a process, which has the name of the first one."""
+    one = Supervisor()
+    assert one.start([TRIO], 1) == [SpawnEdge("a", TRIO)]
+    assert one.spawned("a", 100, 0.0) == [EdgeStarted("a", 100, TRIO)]
+    one.waits("a", False, 0.0)
+    return one
+
+
+def test_a_process_takes_its_edges_along_and_brings_them_back() -> None:
+    one = sharing()
+    (told,) = one.exited("a", -9, 1.0)
+    assert told == EdgeEnded("a", -9, "killed by signal 9", 1.0, TRIO)
+    assert one.tick(2.0) == [SpawnEdge("a", TRIO)]
+
+
+def test_faults_and_ends_of_one_edge_leave_its_neighbours_alone() -> None:
+    one = sharing()
+    for fault in ("freeze", "thaw", "kill"):
+        order = InjectFault(fault, "b")
+        assert one.inject(order) == [OrderEdge("a", order)]
+    one.ended_alone("a", "a")  # refused
+    assert one.inject(InjectFault("freeze", "b")) == []
+    assert one.running == ("c",)
+    assert one.inject(InjectFault("restart", "b")) == [OrderEdge("a", InjectFault("restart", "b"))]
+    assert one.exited("a", -9, 1.0)[0] == EdgeEnded("a", -9, "killed by signal 9", 1.0, ("c", "b"))
+    assert one.tick(2.0) == [SpawnEdge("a", ("c", "b"))]
+
+
+def test_an_edge_comes_back_after_the_end_of_all_its_neighbours() -> None:
+    one = sharing()
+    for edge in TRIO:
+        one.inject(InjectFault("kill", edge))
+    assert one.exited("a", OVER, 1.0) == [], "each was told before"
+    assert one.inject(InjectFault("restart", "c")) == [SpawnEdge("a", ("c",))]

@@ -1,0 +1,88 @@
+"""A run with many real-socket edges on this machine: time to join, memory, verdict.
+
+    python scripts/benchmarks/edges.py [--config FILE] [--against DIR] [--json FILE]
+
+It runs FILE (default: configs/scale/thousand.toml; ten_thousand.toml stands beside it) on the wall
+clock. The memory is the largest sum of the proportional set sizes of all processes, in which a
+shared page counts once. With --against, another checkout of edgefl runs it, too.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+import psutil
+from table import Row, arguments, host_line, report, run, say
+
+from edgefl.errors import UserError
+from edgefl.record.files import SUMMARY
+
+ROOT = Path(__file__).resolve().parents[2]
+THOUSAND = ROOT / "configs" / "scale" / "thousand.toml"
+WATCH_S = 2.0
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--config", type=Path, default=THOUSAND, metavar="FILE")
+    parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout")
+    options, host = parser.parse_args(), host_line()
+    rows = measured(ROOT, options.config.resolve(), "")
+    if options.against is not None:
+        rows += measured(options.against.resolve(), options.config.resolve(), ", before")
+    report("A run with many edges", host, rows, options.json)
+
+
+def measured(root: Path, config: Path, suffix: str) -> list[Row]:
+    """Run the experiment to its end and watch its processes."""
+    with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
+        words = [sys.executable, "-m", "edgefl.cli", "run", str(config), "--out", folder, "--force"]
+        environment = os.environ | {"PYTHONPATH": str(root)}
+        began_unix_s = time.time()
+        process = psutil.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+        most_bytes = most_processes = 0
+        while process.poll() is None:
+            sizes = []
+            with suppress(psutil.Error):
+                for each in (process, *process.children(recursive=True)):
+                    with suppress(psutil.Error, OSError):
+                        sizes.append(pss_bytes(each.pid))
+            most_bytes = max(most_bytes, sum(sizes))
+            most_processes = max(most_processes, len(sizes))
+            time.sleep(WATCH_S)
+        found = list(Path(folder).glob(f"*/*/{SUMMARY}"))
+        if process.returncode or len(found) != 1:
+            raise UserError(f"edgefl run {config}: exit status {process.returncode}")
+        summary = orjson.loads(found[0].read_bytes())
+    fidelity = summary["fidelity"]
+    say(f"{config.name}{suffix}: {fidelity['verdict']}")
+    return [
+        Row(
+            f"from the command to the first task{suffix}",
+            summary["began_unix_s"] - began_unix_s,
+            "s",
+        ),
+        Row(f"memory of all processes{suffix}", most_bytes / 1e6, "MB"),
+        Row(f"processes{suffix}", most_processes),
+        Row(f"transfers{suffix}", fidelity["transfers"]),
+        Row(f"lag of transfers, 99th percentile{suffix}", fidelity["transfer_lag_ms"]["p99"], "ms"),
+    ]
+
+
+def pss_bytes(pid: int) -> int:
+    """The proportional set size of a process."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+        if line.startswith("Pss:"):
+            return 1024 * int(line.split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)
