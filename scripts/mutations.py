@@ -227,8 +227,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a timeline without its window",
-        "(held.begin_s <= end_s) & (held.end_s >= begin_s)",
-        "(held.begin_s <= end_s) | (held.end_s >= begin_s)",
+        '(held["begin_s"] <= end_s) & (held["end_s"] >= begin_s)',
+        '(held["begin_s"] <= end_s) | (held["end_s"] >= begin_s)',
         "tests/edgefl/plugins/live",
     ),
 ]

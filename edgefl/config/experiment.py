@@ -11,11 +11,11 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, field_validator, model_validator
 
@@ -38,6 +38,7 @@ from emulator.capacity.trace import Start, Trace, read_trace
 from emulator.errors import BadValue
 from emulator.units import FOREVER, to_ns
 
+Code = str | Callable[..., Any]  # of a plug-in: its name, or what it names
 MOST_AUTO_SPEED = 1.0
 MOST_SPEED = 1e6  # with a higher speed, moments do not fit into a message
 
@@ -50,6 +51,10 @@ class Named(Section):
     """Name of the plug-in: one of the catalog, or your own, such as `"my_model.py:build"`. Its
     options are further keys of this table.
     """
+
+    if TYPE_CHECKING:  # for users' files: mypy cannot know of extra="allow"
+
+        def __init__(self, *, name: Code, **options: Any) -> None: ...
 
     def options(self) -> dict[str, Any]:
         return dict(self.model_extra or {})
@@ -77,6 +82,18 @@ class Data(Named):
     by its standard deviation, per channel in most data sets.
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            name: Code = ...,
+            dir: str | None = ...,
+            source: Literal["partition", "shard", "local"] = ...,
+            scale: Literal["raw", "unit", "standard"] = ...,
+            **options: Any,
+        ) -> None: ...
+
 
 class Unlabelled(Section):
     """Samples without labels at the server, for strategies that distil.
@@ -90,7 +107,7 @@ class Unlabelled(Section):
     the same domain (`in_domain` in `summary.json`). A sample that is also a test sample is an
     error.
     """
-    size: int = Field(2000, ge=1)
+    size: int = Field(default=2000, ge=1)
     """Number of samples. They are evenly spaced in the source, so every seed uses the same ones."""
     transform: Literal["none", "fit"] = "none"
     """Conversion of another data set's pictures. `"none"`: used as they are. `"fit"`: converted to
@@ -101,9 +118,9 @@ class Unlabelled(Section):
 class Edges(Section):
     """The number of edges, or their ids."""
 
-    count: int = Field(10, ge=1, le=100_000)
+    count: int = Field(default=10, ge=1, le=100_000)
     """Number of edges. Their ids are e000, e001, ... Not used if `names` is given."""
-    names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field((), strict=False)
+    names: tuple[Annotated[str, Field(pattern=EDGE_ID)], ...] = Field(default=(), strict=False)
     """Ids of the edges, such as `["pi-1", "pi-2"]`, instead of `count`. An id has at most 32
     characters from a-z, 0-9, `_` and `-`, and begins with a letter or a digit.
     """
@@ -140,32 +157,34 @@ def _places(names: tuple[str, ...], count: int) -> Mapping[str, int]:
 class StopTarget(Section):
     """A score at which the run ends. Without this table the score of a model ends no run."""
 
-    metric: str | None = Field(None, examples=["test_loss"])
+    metric: str | None = Field(default=None, examples=["test_loss"])
     """A score of `metrics.csv`: `"accuracy"`, `"test_loss"`, `"train_loss"`, or one of
     `evaluation.metrics`. Losses and the perplexity are reached from above. Default:
     `evaluation.metric`.
     """
-    value: float | None = Field(None, gt=0)
+    value: float | None = Field(default=None, gt=0)
     """The score to reach. Default: `evaluation.target`, if that is of the same metric."""
-    for_evaluations: int = Field(1, ge=1)
+    for_evaluations: int = Field(default=1, ge=1)
     """The run ends when so many evaluations in a row have reached the target."""
 
 
 class Stop(Section):
     """When the run ends: at the first of these limits. At least one must be given."""
 
-    versions: int | None = Field(None, ge=1)
+    versions: int | None = Field(default=None, ge=1)
     """End the run at this version of the global model."""
-    updates: int | None = Field(None, ge=1)
+    updates: int | None = Field(default=None, ge=1)
     """End the run after this many updates were received and not discarded."""
-    emulated_s: float | None = Field(None, gt=0, le=9e9)  # a moment in ns must fit into 63 bits
+    emulated_s: float | None = Field(
+        default=None, gt=0, le=9e9
+    )  # a moment in ns must fit into 63 bits
     """End the run after this many emulated seconds."""
-    target_joules: float | None = Field(None, gt=0)
+    target_joules: float | None = Field(default=None, gt=0)
     """End the run when all edges together have used this much modelled energy, in joules. Needs
     `[devices.energy]` or `[links.radio]`.
     """
     target: StopTarget | None = None
-    no_progress_s: float | None = Field(None, gt=0, le=9e9)
+    no_progress_s: float | None = Field(default=None, gt=0, le=9e9)
     """End the run when the best score has not improved for this many emulated seconds, from one
     evaluated model to another. The score is `stop.target.metric`, or `evaluation.metric`.
     """
@@ -190,7 +209,7 @@ class Stop(Section):
 class UpdatesSection(Section):
     """Which updates the coordinator accepts."""
 
-    norm_bound: float | None = Field(None, gt=0)
+    norm_bound: float | None = Field(default=None, gt=0)
     """Discard an update if the L2 norm of its change is larger than this (in the units of the
     weights). For `"weights"`, the change is the difference from the model that the edge received;
     for any other vector, such as a gradient, it is the vector itself. Protects the model from a
@@ -211,7 +230,7 @@ class Compression(Section):
     """
     down: Named | None = None
     """Method for models: `"float16"` or `"int8"`."""
-    cost_samples: float = Field(0.0, ge=0)
+    cost_samples: float = Field(default=0.0, ge=0)
     """What packing an update costs a device, as the time of training on so many samples."""
 
     @field_validator("up", "down", mode="before")
@@ -248,16 +267,16 @@ class FidelityLimits(Section):
     See docs/explanation/verdict.md.
     """
 
-    transfer_lag_ms: float = Field(5.0, gt=0)
+    transfer_lag_ms: float = Field(default=5.0, gt=0)
     """Lateness in ms that is always accepted. A transfer or a task is late if it ends later than
     this *and* later than `transfer_lag_share` of its own length. The run is strained if more than 1
     % of its transfers are late.
     """
-    transfer_lag_share: float = Field(0.02, ge=0)
+    transfer_lag_share: float = Field(default=0.02, ge=0)
     """Lateness that is always accepted, as a share of the length of the transfer or task; see
     `transfer_lag_ms`.
     """
-    overrun_share: float = Field(0.01, ge=0)
+    overrun_share: float = Field(default=0.01, ge=0)
     """The run is strained if more than this share of its tasks is late; `transfer_lag_ms` says when
     a task is late.
     """
@@ -276,6 +295,10 @@ class StrategyEntry(Section):
     """Name of the entry in tables, and of its directory. Required if the same strategy is listed
     twice.
     """
+
+    if TYPE_CHECKING:
+
+        def __init__(self, *, strategy: Code, label: str | None = ..., **options: Any) -> None: ...
 
     @property
     def name(self) -> str:
@@ -300,23 +323,23 @@ class NetworkSection(Section):
     """Address on which the coordinator listens, of IPv4 or IPv6 (`"::1"`). `"0.0.0.0"`: all of
     IPv4, `"::"`: all of both. An address other than loopback needs `--keys DIR` or `--insecure`.
     """
-    port: int = Field(0, ge=0, le=65535)
+    port: int = Field(default=0, ge=0, le=65535)
     """TCP port of the coordinator; 0: any free port."""
-    join_timeout_s: float = Field(60.0, gt=0)
+    join_timeout_s: float = Field(default=60.0, gt=0)
     """Wall-clock seconds to wait for edges. The run starts when all edges have joined, or after
     this time with those that have joined.
     """
-    heartbeat_s: float = Field(0.5, gt=0)
+    heartbeat_s: float = Field(default=0.5, gt=0)
     """Wall-clock seconds between two heartbeats."""
-    liveness_s: float = Field(4.0, gt=0)
+    liveness_s: float = Field(default=4.0, gt=0)
     """Wall-clock seconds without a message after which an edge is lost; at least 3 x `heartbeat_s`.
     An edge that does not answer pings is lost two heartbeats later, even if it sends other
     messages.
     """
-    grace_s: float = Field(10.0, ge=0)
+    grace_s: float = Field(default=10.0, ge=0)
     """Emulated seconds for which the task of a lost edge stays open, so that the edge can rejoin.
     """
-    task_timeout_s: float | None = Field(None, ge=0)
+    task_timeout_s: float | None = Field(default=None, ge=0)
     """Emulated seconds that the download, training and upload of a task may take together. After
     this time, the task is closed and its edge is free. Waiting for a grant, for slots or for a
     newer model does not count. 0: no limit. Default: each of the three phases has its own limit, 3
@@ -324,25 +347,26 @@ class NetworkSection(Section):
     the link alone, times the number of edges that share it. Native devices and links have no
     default limit.
     """
-    window_ms: float = Field(50.0, gt=0)
+    window_ms: float = Field(default=50.0, gt=0)
     """How far the sent bytes may be ahead of the emulated link, in addition to the round trip: the
     bytes that the link carries in this many wall-clock ms.
     """
-    piece_ms: float = Field(20.0, gt=0)
+    piece_ms: float = Field(default=20.0, gt=0)
     """Size of a piece of a transfer on the wire: the bytes that the link carries in this many
     wall-clock ms. While 32 or more emulated transfers are under way, pieces are longer: by this
     length for each further 32, up to 3.8 x `window_ms`. A long piece's last byte is early by at
     most the window, and its first byte late by at most 2.8 x `window_ms`; the end of a transfer is
     never later for that.
     """
-    pacing: Literal["auto", "kernel", "process"] = "auto"
+    pacing: Literal["auto", "kernel", "process"] = "process"
     """Who spaces the bytes of emulated links. `"process"`: the coordinator wakes up for each piece.
-    `"kernel"`: it wakes up less often and earlier, and the kernels of both ends space the bytes
-    (Linux, no privileges), which takes less of the processor and holds under load; of links at a
-    constant rate above about 0.8 Mbit/s, for tasks and updates of 20 kB or more, the rest as with
-    `"process"`. The run is strained if a kernel cannot. `"auto"`: as `"kernel"`, where possible.
+    `"kernel"`: the kernels of both ends do (Linux, no privileges). The coordinator wakes up less
+    often and earlier, which takes about half of its CPU time with 100 links of 2 Mbit/s. This
+    concerns tasks and updates of 100 kB or more on links at a constant rate of about 0.9 to 10
+    Mbit/s (on one machine up to 70). The rest is spaced as with `"process"`. The run is strained if
+    a kernel cannot. `"auto"`: as `"kernel"`, where it is possible.
     """
-    max_edges: int = Field(100_000, ge=1)
+    max_edges: int = Field(default=100_000, ge=1)
     """Largest number of connected edges; further ones are refused. At least the number of edges."""
     realtime: Literal["auto", "off"] = "auto"
     """Real-time priority (SCHED_FIFO) of the coordinator's threads and its sockets. `"auto"`:
@@ -350,7 +374,7 @@ class NetworkSection(Section):
     priority.
     """
 
-    report_s: float = Field(2.0, ge=0)
+    report_s: float = Field(default=2.0, ge=0)
     """Wall-clock seconds between two reports of an edge about its host (processor, temperature,
     throttling, memory, bytes of its network interface), for `hosts.csv`, the live display and the
     verdict: at least 2. 0: no reports.
@@ -381,11 +405,11 @@ class EdgeScores(Section):
     The last model is always scored. Scoring takes no emulated time.
     """
 
-    every_versions: int = Field(0, ge=0)
+    every_versions: int = Field(default=0, ge=0)
     """Also score the first model and every this many versions; 0: not by version."""
-    every_s: float | None = Field(None, ge=1e-9)
+    every_s: float | None = Field(default=None, ge=1e-9)
     """Also score the first model and the current one every this many emulated seconds."""
-    held_out: float = Field(0.0, ge=0, lt=1)
+    held_out: float = Field(default=0.0, ge=0, lt=1)
     """Share of each edge's samples that it does not train on, and on which it is scored: of n
     samples the nearest whole number, at least 1 and at most n - 1. Each seed draws others. An edge
     with a single sample trains on it and has no scores. 0: an edge trains on all its samples and
@@ -396,13 +420,13 @@ class EdgeScores(Section):
 class Evaluation(Section):
     """When the global model is evaluated, what is measured, and how long that takes."""
 
-    every_versions: int = Field(1, ge=0)
+    every_versions: int = Field(default=1, ge=0)
     """Evaluate every this many versions of the global model; 0: not by version. The first and the
     last model are always evaluated.
     """
-    every_s: float | None = Field(None, ge=1e-9)  # a shorter time is 0 ns: time would never advance
+    every_s: float | None = Field(default=None, ge=1e-9)  # less is 0 ns: time would never advance
     """Also evaluate every this many emulated seconds."""
-    cost_s: float = Field(0.0, ge=0, le=9e9)
+    cost_s: float = Field(default=0.0, ge=0, le=9e9)
     """Emulated seconds from the moment at which a model is evaluated until its scores are known to
     strategies that hear of evaluations, and to `stop.target` and `stop.no_progress_s`; nothing else
     waits for them. 0: at the same emulated moment, after all that is due then. On the wall clock an
@@ -415,19 +439,21 @@ class Evaluation(Section):
     `"exact_match"`: share of answers of a causal language model, decoded greedily, whose last
     number is that of the test sample.
     """
-    metrics: tuple[Literal["f1", "perplexity", "exact_match"], ...] = Field((), strict=False)
+    metrics: tuple[Literal["f1", "perplexity", "exact_match"], ...] = Field(
+        default=(), strict=False
+    )
     """Further scores to measure. Each one, and `metric`, is a column of `metrics.csv`."""
-    target: float | None = Field(None, gt=0)
+    target: float | None = Field(default=None, gt=0)
     """Target for `metric`. The time to target is the moment at which a model first reaches it."""
-    target_accuracy: float | None = Field(None, gt=0, le=1)
+    target_accuracy: float | None = Field(default=None, gt=0, le=1)
     """Target for the test accuracy, as a share of 1: the same as `target` with `metric =
     "accuracy"`. The time to target is the moment at which a model first reaches it.
     """
-    match_samples: int | None = Field(None, ge=1)
+    match_samples: int | None = Field(default=None, ge=1)
     """`"exact_match"`: number of test samples to decode, evenly spaced. Default: all."""
-    answer_tokens: int = Field(256, ge=1, le=1_000_000)
+    answer_tokens: int = Field(default=256, ge=1, le=1_000_000)
     """`"exact_match"`: largest number of tokens of a decoded answer."""
-    train_samples: int = Field(2000, ge=0)
+    train_samples: int = Field(default=2000, ge=0)
     """Number of training samples for `train_loss`, a fixed sample of the edges' data; 0: no
     `train_loss`.
     """
@@ -483,15 +509,15 @@ class LearningRateSchedule(Section):
     """What follows the warm-up: `"constant"`, or a fall that is `"linear"` or follows a
     `"cosine"`.
     """
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(default=0, ge=0)
     """Number of steps in which the learning rate grows evenly to its full value; step k of n has
     the share k / (n + 1).
     """
-    total_steps: int | None = Field(None, ge=1)
+    total_steps: int | None = Field(default=None, ge=1)
     """Step at which the fall ends, counted from the first step of the warm-up; more than
     `warmup_steps`. Default: the steps of the task. Required with `optimizer_state = "kept"`.
     """
-    end_share: float = Field(0.0, ge=0, le=1)
+    end_share: float = Field(default=0.0, ge=0, le=1)
     """Learning rate after the fall, as a share of the full one."""
 
     @model_validator(mode="after")
@@ -522,25 +548,25 @@ class LearningRateDecay(Section):
     `factor` to the power of the number of milestones so far (`at_versions` or `at_s`). `"linear"`:
     it falls evenly from 1 to `floor` until `over_versions` or `over_s`.
     """
-    factor: float | None = Field(None, gt=0, le=1)
+    factor: float | None = Field(default=None, gt=0, le=1)
     """With `"exponential"`, of each period; with `"steps"`, of each milestone."""
-    every_versions: int | None = Field(None, ge=1)
+    every_versions: int | None = Field(default=None, ge=1)
     """Length of a period in versions of the global model: with a synchronous strategy, in rounds.
     Default, if `every_s` is not given: 1.
     """
-    every_s: float | None = Field(None, ge=1e-9)  # a shorter period is 0 ns
+    every_s: float | None = Field(default=None, ge=1e-9)  # a shorter period is 0 ns
     """Length of a period in emulated seconds, instead of `every_versions`."""
-    at_versions: tuple[Annotated[int, Field(ge=1)], ...] = Field((), strict=False)
+    at_versions: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
     """With `"steps"`: the versions from which on the rate is multiplied by `factor` once more, in
     order.
     """
-    at_s: tuple[Annotated[float, Field(gt=0)], ...] = Field((), strict=False)
+    at_s: tuple[Annotated[float, Field(gt=0)], ...] = Field(default=(), strict=False)
     """With `"steps"`: milestones in emulated seconds, instead of `at_versions`."""
-    over_versions: int | None = Field(None, ge=1)
+    over_versions: int | None = Field(default=None, ge=1)
     """With `"linear"`: the version at which the factor has fallen to `floor`."""
-    over_s: float | None = Field(None, ge=1e-9)
+    over_s: float | None = Field(default=None, ge=1e-9)
     """With `"linear"`: the emulated time at which it has, instead of `over_versions`."""
-    floor: float = Field(0.0, ge=0, lt=1)
+    floor: float = Field(default=0.0, ge=0, lt=1)
     """The smallest factor. A learning rate that falls to 0 (below the smallest normal float32
     number) is an error if `stop` tells that it will, and otherwise ends the run there.
     """
@@ -603,14 +629,14 @@ class Training(Section):
     tasks.
     """
 
-    epochs: int = Field(1, ge=1, le=1_000_000)
+    epochs: int = Field(default=1, ge=1, le=1_000_000)
     """Epochs in one task. An epoch is a pass over the edge's samples, or `batches_per_epoch`."""
-    batches_per_epoch: int | None = Field(None, ge=1, le=10_000)
+    batches_per_epoch: int | None = Field(default=None, ge=1, le=10_000)
     """Steps of the optimizer in one epoch; none: a pass over the edge's samples. The batches are
     those of shuffled passes. With 1, as some papers print their equations, an epoch is one
     mini-batch. Refresh points count epochs.
     """
-    batch_size: int = Field(32, ge=1, le=10_000_000)
+    batch_size: int = Field(default=32, ge=1, le=10_000_000)
     """Samples per step of the optimizer."""
     drop_last: bool = False
     """Leave out the last batch of each pass over the samples if it is smaller than `batch_size`, as
@@ -618,12 +644,12 @@ class Training(Section):
     batch of one sample. The samples are shuffled before each pass, so that others are left out each
     time. An edge with fewer samples than a batch trains on all of them, in one batch.
     """
-    micro_batch_size: int | None = Field(None, ge=1, le=10_000_000)
+    micro_batch_size: int | None = Field(default=None, ge=1, le=10_000_000)
     """Samples that go through the model at one time; the gradients of a batch's parts are
     accumulated. A smaller value needs less memory, and the gradient stays that of the whole batch
     (but normalisation layers see one part at a time). Default: the whole batch.
     """
-    learning_rate: float = Field(0.05, gt=0)
+    learning_rate: float = Field(default=0.05, gt=0)
     """Learning rate of local training."""
     schedule: LearningRateSchedule | None = None
     decay: LearningRateDecay | None = None
@@ -631,15 +657,15 @@ class Training(Section):
     """The optimizer on the edges: `"sgd"`, or `"adamw"`, which is usual for transformers.
     Strategies that compute gradients from an edge's change of weights need `"sgd"`.
     """
-    momentum: float = Field(0.0, ge=0, lt=1)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
     """Momentum of SGD. The momentum buffer starts at 0 in each task, or see `optimizer_state`."""
-    beta1: float = Field(0.9, ge=0, lt=1)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
     """Decay of AdamW's first moment."""
-    beta2: float = Field(0.999, ge=0, lt=1)
+    beta2: float = Field(default=0.999, ge=0, lt=1)
     """Decay of AdamW's second moment."""
-    epsilon: float = Field(1e-8, gt=0)
+    epsilon: float = Field(default=1e-8, gt=0)
     """Added to the root of AdamW's second moment, to avoid a division by 0."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay. SGD adds it to the gradient (L2 penalty); AdamW shrinks the weights by it times
     the learning rate.
     """
@@ -659,12 +685,12 @@ class Training(Section):
     compiled step where it fits, otherwise torch; `summary.json` says which. The two differ in the
     last bits of each sum.
     """
-    device: str | None = Field(None, examples=["cuda", "cuda:1", "auto"])
+    device: str | None = Field(default=None, examples=["cuda", "cuda:1", "auto"])
     """Where models are trained and evaluated and jobs run: `"cpu"`, the default; `"cuda"`, the
     first GPU; `"cuda:N"`, GPU N, counted from 0; or `"auto"`, the first GPU of each machine that
     has one, otherwise its CPU. Each machine of a run may have another one.
     """
-    tasks_at_once: int | None = Field(None, ge=1, le=10_000, examples=[10])
+    tasks_at_once: int | None = Field(default=None, ge=1, le=10_000, examples=[10])
     """Virtual clock, with one worker: up to so many tasks that are under way at the same time are
     trained together, in one call of torch for a step of all of them. It is meant for GPUs.
     Strategies whose devices do plain SGD allow it; the others train one by one, and the run says
@@ -731,11 +757,11 @@ class FlowerSection(Section):
 class Experiment(Section):
     """The keys and tables of an experiment file."""
 
-    name: str = Field("run", pattern=RUN_NAME)
+    name: str = Field(default="run", pattern=RUN_NAME)
     """Name of the experiment, and of the directory of its runs: at most 64 characters from A-Z,
     a-z, 0-9, `_`, `.` and `-`, beginning with a letter or a digit.
     """
-    seed: int = Field(1, ge=0)
+    seed: int = Field(default=1, ge=0)
     """Seed of the partition, the first model, the devices, the selection of edges and the batches.
     All strategies of the file use the same seed.
     """
@@ -764,7 +790,7 @@ class Experiment(Section):
     edges: Edges = Edges()
     links: Links = Links()
     devices: Devices = Devices()
-    groups: tuple[Group, ...] = Field((), strict=False)
+    groups: tuple[Group, ...] = Field(default=(), strict=False)
     medium: Medium = Medium()
     network: NetworkSection = NetworkSection()
     stop: Stop
@@ -773,7 +799,7 @@ class Experiment(Section):
     compression: Compression = Compression()
     record: RecordSection = RecordSection()
     fidelity: FidelityLimits = FidelityLimits()
-    faults: tuple[FaultEntry, ...] = Field((), strict=False)
+    faults: tuple[FaultEntry, ...] = Field(default=(), strict=False)
     strategies: tuple[StrategyEntry, ...] = Field(min_length=1, strict=False)
 
     @property

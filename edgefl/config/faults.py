@@ -45,21 +45,21 @@ class FaultEntry(Section):
     bytes. `"slow"`: the device runs at `factor` of its speed. `"corrupt"`: the next update arrives
     damaged and is sent again. `"duplicate"`: the next update arrives twice and is used once.
     """
-    edges: tuple[str, ...] = Field((), strict=False)
+    edges: tuple[str, ...] = Field(default=(), strict=False)
     """Ids of the edges that have the fault, or `"all"`. Default: all edges."""
-    at_s: float | None = Field(None, ge=0)
+    at_s: float | None = Field(default=None, ge=0)
     """Emulated second of a single fault. Give either this or `every_s`."""
-    every_s: float | None = Field(None, gt=0)
+    every_s: float | None = Field(default=None, gt=0)
     """Mean emulated seconds from the end of one fault to the start of the next, for repeated
     faults. The times are exponential and drawn from `seed`, for each edge separately.
     """
-    for_s: float | None = Field(None, ge=1e-9)
+    for_s: float | None = Field(default=None, ge=1e-9)
     """Length of the fault in emulated seconds; required for a cut, a slow period or a freeze. A
     `"kill"` with a length is followed by a restart.
     """
     for_random: bool = False
     """With `every_s`: lengths are exponential with mean `for_s`, instead of constant."""
-    factor: float | None = Field(None, gt=0, le=1)
+    factor: float | None = Field(default=None, gt=0, le=1)
     """Speed of a slow device, as a share of its full speed (0.5: half as fast). Required for
     `"slow"` only.
     """
@@ -245,9 +245,9 @@ class Availability(Section):
     """
     format: Literal["csv", "flhetbench", "fedscale"] | None = None
     """Format of the file. Default: CSV if its name ends in .csv; JSON is known by its keys."""
-    period_s: float | None = Field(None, gt=0)
+    period_s: float | None = Field(default=None, gt=0)
     """Seconds after which the intervals of a CSV file repeat. Default: its largest `end_s`."""
-    scale: float = Field(1.0, gt=0)
+    scale: float = Field(default=1.0, gt=0)
     """All times of the file are multiplied by this: 0.01 makes 1.7 hours of a week."""
     draw: bool = False
     """Which client of a file an edge gets, if the file has none of the edges' ids: drawn from the
@@ -257,19 +257,19 @@ class Availability(Section):
     """By edge, instead of a file. In this form the coordinator sends edges on other machines what
     it has read from its file.
     """
-    day_s: float = Field(86_400.0, gt=0)
+    day_s: float = Field(default=86_400.0, gt=0)
     """With `"day_night"`: emulated seconds of a day."""
-    day_share: float = Field(0.5, gt=0, le=1)
+    day_share: float = Field(default=0.5, gt=0, le=1)
     """With `"day_night"`: the share of the day in which an edge is there."""
     phase: Literal["same", "random"] = "same"
     """With `"day_night"`: `"same"`: all edges come at the start of the run. `"random"`: each has
     its own time of the day, drawn from the seed, as in many time zones.
     """
-    there_s: float | None = Field(None, ge=1e-9)
+    there_s: float | None = Field(default=None, ge=1e-9)
     """With `"exponential"`, where it is required: mean emulated seconds for which an edge stays."""
-    away_s: float | None = Field(None, ge=1e-9)
+    away_s: float | None = Field(default=None, ge=1e-9)
     """With `"exponential"`, where it is required: mean emulated seconds for which it is away."""
-    speed_exponent: float = Field(0.0, ge=-5, le=5)
+    speed_exponent: float = Field(default=0.0, ge=-5, le=5)
     """With `"exponential"`: the mean time away of an edge is multiplied by (median speed / its
     speed) to this power. 1: a device of half the speed is away twice as long. 0: independent of the
     speed. Needs `devices.spread` `"uniform"` or `"lognormal"`.

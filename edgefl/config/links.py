@@ -49,17 +49,17 @@ class Links(Section):
     """Name of a link profile, such as `"lte"`; `emulator profiles` lists them. The other keys of
     this table override its values.
     """
-    up_mbit_s: float | None = Field(None, gt=0)
+    up_mbit_s: float | None = Field(default=None, gt=0)
     """Rate of each edge's uplink. Default without a profile: 10."""
-    down_mbit_s: float | None = Field(None, gt=0)
+    down_mbit_s: float | None = Field(default=None, gt=0)
     """Rate of each edge's downlink. Default without a profile: 10."""
-    latency_ms: float | None = Field(None, ge=0, le=500_000)
+    latency_ms: float | None = Field(default=None, ge=0, le=500_000)
     """One-way latency. Default without a profile: 0."""
-    jitter_ms: float | None = Field(None, ge=0, le=100_000)
+    jitter_ms: float | None = Field(default=None, ge=0, le=100_000)
     """Standard deviation of the latency. Bytes keep their order. Messages without payload bytes
     have no jitter.
     """
-    loss: float | None = Field(None, ge=0, le=0.5)
+    loss: float | None = Field(default=None, ge=0, le=0.5)
     """Packet loss as a share of 1. No packet is dropped: the rate falls to that of a reliable
     transfer with this loss (the formula is in `emulator/links/loss.py`). Default without a profile:
     0.
@@ -134,7 +134,7 @@ class Devices(Section):
     """Name of a device profile, such as `"pi4"`; `emulator profiles` lists them. `samples_per_s`
     overrides its speed.
     """
-    samples_per_s: float | None = Field(None, gt=0)
+    samples_per_s: float | None = Field(default=None, gt=0)
     """Training speed, in samples per emulated second: that of the fastest device with `spread =
     "uniform"`, the median with `"lognormal"`, the mean with `"exponential"`, that of the median of
     the table with a `sampler`. Not used with `"classes"`. Default without a profile: 1000.
@@ -144,13 +144,13 @@ class Devices(Section):
     padding to the longest text of a batch; `tokens_per_s` is the speed. Not with a profile, and not
     with `spread = "classes"`.
     """
-    tokens_per_s: float | None = Field(None, gt=0)
+    tokens_per_s: float | None = Field(default=None, gt=0)
     """Training speed in tokens per emulated second, with `unit = "tokens"`, where it is required
     instead of `samples_per_s`.
     """
-    samples_per_slot: float | None = Field(None, gt=0)
+    samples_per_slot: float | None = Field(default=None, gt=0)
     """Training speed in samples per slot of a TDMA channel, instead of `samples_per_s`."""
-    slowest_ratio: float = Field(1.0, ge=1)
+    slowest_ratio: float = Field(default=1.0, ge=1)
     """With `spread = "uniform"`: time per sample of the slowest device, divided by that of the
     fastest one.
     """
@@ -162,7 +162,7 @@ class Devices(Section):
     of work takes an exponential time with mean speed `samples_per_s`; so which devices finish first
     is a uniform random sample.
     """
-    sigma: float | None = Field(None, ge=0, le=5)
+    sigma: float | None = Field(default=None, ge=0, le=5)
     """With `spread = "lognormal"`, where it is required: standard deviation of the logarithm of the
     speed. Two thirds of the devices lie within a factor of e^sigma of the median.
     """
@@ -170,17 +170,17 @@ class Devices(Section):
     """With `spread = "classes"`: task time of the slowest class, at most a tenth of the devices.
     `"large"`: 500 to 800 s. `"mild"`: 100 to 200 s.
     """
-    gamma: float = Field(1.0, gt=0)
+    gamma: float = Field(default=1.0, gt=0)
     """With `spread = "classes"`: how much slower devices with more data are. A smaller value
     strengthens the relation. If `data.source` is not `"partition"`, all devices count as having
     equal data.
     """
-    task_samples: float | None = Field(None, gt=0)
+    task_samples: float | None = Field(default=None, gt=0)
     """With `spread = "classes"`: number of samples (times epochs) of a task that takes the time of
     its class. The time of other tasks is in proportion. Default: the edge's own samples, times
     epochs.
     """
-    task_jitter: float = Field(0.0, ge=0, le=1)
+    task_jitter: float = Field(default=0.0, ge=0, le=1)
     """How much the times of equal tasks of one device vary: standard deviation / mean of a
     log-normal factor with mean 1, drawn for each task. 0: they do not vary. The factor multiplies
     what the other keys of this table give. On Raspberry Pi 4 and 5 it was 0.15 in the median. Not
@@ -293,11 +293,11 @@ class Medium(Section):
     limit of their own. `"cell"`: one rate, with the rates of `[links]` as upper limits. `"tdma"`:
     the slots of one channel, in both directions, granted in order of readiness.
     """
-    up_mbit_s: float | None = Field(None, gt=0)
+    up_mbit_s: float | None = Field(default=None, gt=0)
     """Shared rate towards the coordinator, divided equally (`"bottleneck"`, `"cell"`). Default:
     uplinks are not shared.
     """
-    down_mbit_s: float | None = Field(None, gt=0)
+    down_mbit_s: float | None = Field(default=None, gt=0)
     """Shared rate towards the edges, divided equally (`"bottleneck"`, `"cell"`). Default: downlinks
     are not shared.
     """
@@ -309,19 +309,19 @@ class Medium(Section):
     """File with the shared rate towards the edges over time, instead of `down_mbit_s`. Format, path
     and repetition are as for `links.trace_up`. The trace starts with the run.
     """
-    rate_mbit_s: float | None = Field(None, gt=0)
+    rate_mbit_s: float | None = Field(default=None, gt=0)
     """Rate within a slot (`"tdma"`, where it is required)."""
-    slot_ms: float | None = Field(None, ge=1e-6)
+    slot_ms: float | None = Field(default=None, ge=1e-6)
     """Length of a slot, with its guard time (`"tdma"`, where it is required)."""
-    guard_ms: float | None = Field(None, ge=0)
+    guard_ms: float | None = Field(default=None, ge=0)
     """Guard time at the end of each slot, in which nothing is sent; shorter than the slot
     (`"tdma"`). Default: 0.
     """
-    slots_per_transfer: int | None = Field(None, ge=1)
+    slots_per_transfer: int | None = Field(default=None, ge=1)
     """Number of slots for each transfer of a model, whatever its size (`"tdma"`). Default: as many
     as its bytes need.
     """
-    frame_slots: int | None = Field(None, ge=1, le=1_000_000)
+    frame_slots: int | None = Field(default=None, ge=1, le=1_000_000)
     """Number of slots in a frame (`"tdma"`). In each frame an edge uses, in both directions, only
     one slot: the number of the edge (from 0) modulo this value. Default: no frames; the edge that
     is ready first gets the next slot.
@@ -420,11 +420,11 @@ class DeviceEnergy(Section):
     """Name of a device with known power, such as `"pi4"`; `emulator profiles` lists them. Default:
     `devices.profile`.
     """
-    idle_w: float | None = Field(None, ge=0)
+    idle_w: float | None = Field(default=None, ge=0)
     """Power in watts while the device waits. It counts all the time, from the moment when the edge
     joins to the end of the run. Required without a profile.
     """
-    compute_w: float | None = Field(None, ge=0)
+    compute_w: float | None = Field(default=None, ge=0)
     """Power in watts while the device trains; at least `idle_w`. Required without a profile."""
 
     def power(self, default: str | None) -> power.DevicePower:
@@ -444,22 +444,22 @@ class RadioEnergy(Section):
     """Name of a radio with known power, such as `"lte"`; `emulator profiles` lists them. Default:
     `links.profile`.
     """
-    idle_w: float | None = Field(None, ge=0)
+    idle_w: float | None = Field(default=None, ge=0)
     """Power in watts while nothing is sent or received. It counts all the time. Required without a
     profile.
     """
-    send_w: float | None = Field(None, ge=0)
+    send_w: float | None = Field(default=None, ge=0)
     """Power in watts while the edge sends; at least `idle_w`. Required without a profile."""
-    receive_w: float | None = Field(None, ge=0)
+    receive_w: float | None = Field(default=None, ge=0)
     """Power in watts while the edge receives; at least `idle_w`. Required without a profile."""
-    send_j_mbit: float | None = Field(None, ge=0)
+    send_j_mbit: float | None = Field(default=None, ge=0)
     """Joules per Mbit that is sent, in addition to `send_w`. Default without a profile: 0."""
-    receive_j_mbit: float | None = Field(None, ge=0)
+    receive_j_mbit: float | None = Field(default=None, ge=0)
     """Joules per Mbit that is received, in addition to `receive_w`. Default without a profile: 0.
     """
-    tail_w: float | None = Field(None, ge=0)
+    tail_w: float | None = Field(default=None, ge=0)
     """Power in watts for `tail_s` after a transfer. Default without a profile: 0."""
-    tail_s: float | None = Field(None, ge=0, le=86_400)
+    tail_s: float | None = Field(default=None, ge=0, le=86_400)
     """Emulated seconds after a transfer in which the radio is not idle yet. Default without a
     profile: 0.
     """

@@ -44,6 +44,10 @@ ROOM_GRAINS = 2
 # On links that the kernel paces: most bytes that it gets at once, and the grains of a wake-up in
 # the time by which it gets them before their first one leaves
 MOST_FAR_BYTES, FAR_GRAINS = 1 << 19, 8
+# A congestion window has two bursts. They must last for the round trip, and for the time by which a
+# busy receiver answers late: this part of the window.
+BURSTS_UNDER_WAY, BUSY_OF_WINDOW = 2, 5
+LEAST_BURSTS = 32  # of a transfer
 # bytes that a native uplink may have in transit: they fill the socket's queue, which is memory
 NATIVE_WINDOW = 1 << 22
 
@@ -174,16 +178,14 @@ class PacedFlow(Flow):
         self.piece_ns = (self.meta + self.piece) * 8 * NS_PER_S // rate if rate else pace.piece_ns
         self.window_ns = pace.window_ns + rtt_ns
         self.far_ns = pace.far_ns
-        quarter = self.transfer.size // 4
         link, booking = network.booked(self.transfer)
-        self.kernel = (
-            burst is not None
-            and booking is not None
-            and link.steady(booking) is not None
-            and burst <= min(quarter, rate * pace.window_ns // (8 * NS_PER_S))
-        )
-        if self.kernel and burst is not None:
-            self.burst_ns = burst * 8 * NS_PER_S // rate
+        if burst is not None and booking is not None and link.steady(booking) is not None:
+            burst_ns, busy_ns = burst * 8 * NS_PER_S // rate, pace.window_ns // BUSY_OF_WINDOW
+            # neither bursts that show, nor more than the path carries in so short segments
+            longest_ns = int(FIRST_OF_WINDOW * pace.window_ns)
+            shown = burst * LEAST_BURSTS > self.transfer.size or burst_ns > longest_ns
+            self.kernel = not shown and BURSTS_UNDER_WAY * burst_ns >= rtt_ns + busy_ns
+            self.burst_ns = burst_ns if self.kernel else 0
 
     def shape_native(self, native_bit_s: int | None) -> None:
         """Choose the pieces of a transfer on a native link; ``native_bit_s``: see ``shape``."""
@@ -225,10 +227,12 @@ class PacedFlow(Flow):
     def early_ns(self) -> int:
         """How long before it is due a byte leaves that the kernel paces.
 
-        The last byte of a burst is then as early as that of a first piece may be.
+        The last byte of a burst is then as early as that of a first piece may be. The time of the
+        first burst after a pause counts half.
         """
-        by_window = self.window_ns + min(self.piece_ns - self.burst_ns, 0)
-        return min(by_window, self.transfer.size // 4 * 8 * NS_PER_S // self.rate_bit_s)
+        quarter_ns = self.transfer.size // 4 * 8 * NS_PER_S // self.rate_bit_s
+        over_ns = max(3 * self.burst_ns // 2 - self.piece_ns, 0)
+        return max(min(self.window_ns, quarter_ns) - over_ns, 0)
 
     @property
     def _window_full(self) -> bool:

@@ -333,6 +333,7 @@ class Offer(Struct, frozen=True):
     as one piece without a Credit; of a task, so many bytes of its update may do so. ``starts``: the
     task begins as soon as its last byte is there, and no Delivered follows, because nothing on its
     way is emulated. ``pushes``: of an update, how many pushed models for its task the edge has got.
+    ``burst``: of an update, the bytes that the edge's kernel sends at once; 0: it cannot pace them.
     """
 
     transfer: Count
@@ -344,6 +345,7 @@ class Offer(Struct, frozen=True):
     ahead: Offset = 0
     starts: bool = False
     pushes: Count = 0
+    burst: Count = 0
 
 
 class Piece(Struct, frozen=True):

@@ -2,7 +2,11 @@
 
 A real coordinator and echoing edges, as in ``protocol.py``. Each link carries a model down and up.
 
-    python scripts/benchmarks/pacing.py [--json FILE] [--case 100x2] [--against DIR]
+    python scripts/benchmarks/pacing.py [--json FILE] [--case 100x2] [--against DIR] [--busy]
+
+``--busy`` measures instead how many links each pacer carries faithfully as an ordinary user,
+without real-time priority, while a busy loop runs on each core: each case doubles its links until a
+run is strained.
 
 ``--against DIR`` also measures the pacing of another checkout of edgefl, in turns with this one:
 the first case there and here, and the other cases against the first one there.
@@ -19,6 +23,8 @@ from pathlib import Path
 from statistics import median
 
 import orjson
+from emulator_app import measure as measure_app
+from emulator_rows import Cell, Extent, busy_cores
 from protocol import BARE, MB, experiment, run
 from reference import raw_rounds
 from table import TIMES, Row, arguments, host_line, report, say
@@ -32,6 +38,8 @@ from emulator.units import NS_PER_S, to_ns
 
 CASES = {"2x2": (2, 2.0), "100x2": (100, 2.0), "300x1": (300, 1.0)}  # links, Mbit/s
 SECONDS = 2.0  # of each transfer
+PACERS = ("process", "kernel")
+BUSY_MBIT_S, FEWEST, MOST = (2.0, 20.0), 10, 320  # rates and numbers of links with --busy
 CARRYING = "CPU while all links carry bytes"
 # CPU of pacing as a multiple of the bare loop: a wake-up serves few of the pieces that it waits for
 PIECE_GOAL = "<= 8"
@@ -169,6 +177,31 @@ def measured(cases: list[str], rounds: int, turns: int, other: Path | None) -> l
     return rows
 
 
+def faithful_links(pacer: str, mbit_s: float) -> int:
+    """The most links, doubled from FEWEST on, whose run is faithful; 0: not even the fewest."""
+    links, most = FEWEST, 0
+    while links <= MOST:
+        cell = Cell("", mbit_s, transfer_bytes(mbit_s), links, repeat=1)
+        seen = measure_app(cell, priority=False, more={"network": {"pacing": pacer}})
+        say(f"  {pacer}, {links} links: {seen.fidelity['verdict']} {seen.fidelity['reasons'][:1]}")
+        if seen.fidelity["verdict"] != "faithful":
+            break
+        most, links = links, 2 * links
+    return most
+
+
+def busy_rows() -> list[Row]:
+    rows, cores = list[Row](), len(os.sched_getaffinity(0))
+    with busy_cores(Extent.FULL):
+        for mbit_s in BUSY_MBIT_S:
+            for pacer in PACERS:
+                links = faithful_links(pacer, mbit_s)
+                name = f"cores busy, {pacer}, links of {mbit_s:g} Mbit/s"
+                rows.append(Row(f"{name}: most that are faithful", links, ""))
+                rows.append(Row(f"{name}: faithful Mbit/s per core", links * mbit_s / cores, ""))
+    return rows
+
+
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument(
@@ -179,10 +212,14 @@ def main() -> None:
     parser.add_argument(
         "--against", type=Path, metavar="DIR", help="another checkout, whose pacing is measured too"
     )
+    parser.add_argument("--busy", action="store_true", help="how many links, beside busy loops")
     chosen, host = parser.parse_args(), host_line()
     if min(chosen.rounds, chosen.turns) < 1:
         raise UserError("--rounds, --turns: expected 1 or more")
     keep_freed_memory()  # as the warm parent does for its edges
+    if chosen.busy:
+        report("Faithful links as an ordinary user", host, busy_rows(), chosen.json)
+        return
     other = None if chosen.against is None else chosen.against.resolve()
     if other is not None and not (other / "scripts" / "benchmarks" / "protocol.py").is_file():
         raise UserError(f"--against {chosen.against}: expected a checkout of edgefl")

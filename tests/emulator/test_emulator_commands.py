@@ -57,7 +57,8 @@ def test_each_has_a_help_and_says_where_it_is(
 ) -> None:
     assert f"Usage: emulator {' '.join(words)} " in said([*words, "--help"], 0, capsys)
     error = said([*words, "--nonsense"], 2, capsys)
-    assert error.startswith("No such option: --nonsense") and error.endswith(
+    # click's own words, as of several versions
+    assert re.match(r"No such option:? '?--nonsense", error) and error.endswith(
         f"(see: emulator {' '.join(words)} --help)"
     )
 
@@ -109,7 +110,7 @@ def test_what_is_there_to_paste_is_what_a_config_takes(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("runn", "No such command 'runn'. Did you mean 'run'? (see: emulator kernel --help)"),
+        ("runn", "No such command 'runn'. Did you mean 'run'? "),
         ("run --up 1mbit", "Missing argument 'COMMAND' (see: emulator kernel run --help)"),
         ("run -- true", "nothing to emulate: give --profile, or one of --up"),
         ("run --up 0mbit -- true", "rate '0mbit': expected at least 1 bit/s"),

@@ -8,12 +8,18 @@ from torch import nn
 
 import edgefl
 from edgefl.api import (
+    Data,
     Dataset,
+    Edges,
+    Experiment,
+    Links,
     Rounds,
     RoundsOptions,
     Section,
     Selector,
     SelectorOptions,
+    Stop,
+    StrategyEntry,
     UpdateArrived,
     weighted_sum,
 )
@@ -79,3 +85,16 @@ def experiment(out: Path) -> float:
     print(runs.compare(baseline="fedavg"))
     runs.report(out / "report.html", baseline="fedavg")
     return float(runs.summary["final_accuracy"].max())
+
+
+def own_experiment() -> edgefl.Runs:
+    entries = (StrategyEntry(strategy=Half), StrategyEntry(strategy="fedprox", mu=0.1))
+    typed = Experiment(
+        name="typed",
+        data=Data(name=load),
+        edges=Edges(count=4),
+        links=Links(up_mbit_s=1.0),
+        stop=Stop(versions=3),
+        strategies=entries,
+    )
+    return edgefl.run(typed)

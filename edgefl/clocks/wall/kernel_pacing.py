@@ -32,7 +32,7 @@ UNLIMITED = 2**64 - 1
 SENT_AT, SENT = 200, struct.Struct("@QQ")
 WINDOW_AT, WINDOW = 80, struct.Struct("@I")  # of congestion, in segments
 INFO_BYTES = SENT_AT + SENT.size
-BURST_SEGMENTS = 5
+BURST_SEGMENTS, MOST_BURST_BYTES = 5, 1 << 16
 SEGMENT_BYTES = (536, 9000)  # what every host accepts; a jumbo frame
 OWN_RATE, OTHERS = b"bbr", (b"cubic", b"reno")
 CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
@@ -43,11 +43,6 @@ def segment_for(burst: int) -> int:
     """The length of segments with which so many bytes are sent at once, if possible."""
     least, most = SEGMENT_BYTES
     return min(max(burst // BURST_SEGMENTS, least), most)
-
-
-def burst_bytes(segment: int) -> int:
-    """What the kernel sends at once."""
-    return BURST_SEGMENTS * segment
 
 
 def wire_bytes(size: int, keyed: bool) -> int:
@@ -101,7 +96,7 @@ class PacedConnection:
         with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
             info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, INFO_BYTES)
             segments = max(WINDOW.unpack_from(info, WINDOW_AT)[0] // 2, segments)
-        return segments * self.segment
+        return min(segments * self.segment, MOST_BURST_BYTES)
 
     def unsent(self) -> int:
         """The bytes that have not left; 0: the connection is closed."""

@@ -156,7 +156,7 @@ class Router(Wire):
             if segment is not None:
                 self.socket.setsockopt(zmq.USE_FD, _listening(host, port, segment))
             self.socket.bind(tcp(host, port or "*"))
-        except OSError as error:  # also that of libzmq
+        except (OSError, zmq.ZMQError) as error:
             raise UserError(
                 f"cannot listen on {host}:{port} (network.host, network.port): {error.strerror}"
             ) from error

@@ -1,4 +1,8 @@
-"""The experiment of docs/how-to/from-python.md in Flower's simulation, in rounds."""
+"""The experiment of docs/how-to/from-python.md in Flower's simulation, in rounds.
+
+Needs flwr[simulation], matplotlib, scikit-learn, scipy and torch.
+See docs/explanation/alternatives.md.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np

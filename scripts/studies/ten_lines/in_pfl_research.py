@@ -1,4 +1,8 @@
-"""The experiment of docs/how-to/from-python.md in pfl-research, in rounds."""
+"""The experiment of docs/how-to/from-python.md in pfl-research, in rounds.
+
+Needs pfl[pytorch], matplotlib, scikit-learn, scipy and torch.
+See docs/explanation/alternatives.md.
+"""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -68,6 +72,7 @@ def parts(labels, seed):
 
 
 def run(algorithm, optimizer, rate, seed):
+    torch.set_num_threads(1)
     np.random.seed(seed)
     torch.manual_seed(seed)
     x, x_test, y, y_test = data()

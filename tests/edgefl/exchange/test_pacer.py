@@ -21,7 +21,7 @@ from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
-from emulator.links.network import Network
+from emulator.links.network import Network, Transfer
 from emulator.tdma.channel import Channel, Grid
 from emulator.units import FOREVER, NS_PER_S
 
@@ -524,3 +524,85 @@ def test_a_download_on_a_native_link_is_as_the_network_would_carry_it(
 ) -> None:
     quick = native_story(monkeypatch, at_once=True)
     assert quick == native_story(monkeypatch, at_once=False) and len(quick[0]) > 4
+
+
+# ------------------------------------------------------------------ paced by the kernel
+class KernelRig(Rig):
+    """Links that the kernel paces: it sends what was released evenly until ``leave_ns``."""
+
+    BURST = 4_000  # two of them last for 10 ms at up to 6 Mbit/s
+
+    def kernel(self, elements: int, burst: int | None = BURST) -> PacedFlow:
+        self.pacer.pace = PiecePlan(50 * MS, 20 * MS, 2 * MS, far_ns=200 * MS)
+        outgoing = Outgoing(1, Update(1, 0, {"w": np.zeros(elements, np.float32)}))
+        transfer = Transfer(1, "a", "down", outgoing.size, outgoing.kind)
+        flow = PacedFlow(transfer, 1, outgoing, meta=len(outgoing.meta))
+        self.pacer.begin(flow, 0, self.now, self.now, burst=burst)
+        return flow
+
+    def leaves(self, flow: PacedFlow, late_ns: int = 0) -> list[tuple[int, int]]:
+        """When each released byte count has left the kernel, if it keeps the rates."""
+        left: list[tuple[int, int]] = []
+        while flow.released < flow.body and self.step(late_ns):
+            left.append((flow.released, max(flow.leave_ns, self.now)))
+        return left
+
+
+@settings(deadline=None)
+@given(st.integers(2 * MBIT, 6 * MBIT), st.integers(33_000, 500_000), latencies, st.booleans())
+@example(2 * MBIT, 250_000, 0, True)
+def test_the_kernel_sends_no_byte_late_or_ahead_of_the_window(
+    rate: int, elements: int, latency_ns: int, late: bool
+) -> None:
+    rig = KernelRig(rate, latency_ns)
+    flow = rig.kernel(elements)
+    assert flow.kernel
+    burst_ns = take(rate, KernelRig.BURST)
+    for released, left_ns in rig.leaves(flow, late_ns=150 * MS if late else 0):
+        due_ns = take(rate, flow.meta + released) + latency_ns
+        assert left_ns <= max(due_ns, rig.now)
+        # a whole burst leaves at once
+        assert due_ns - left_ns + 3 * burst_ns // 2 <= flow.window_ns + flow.piece_ns + 2
+        assert flow.due_at[released] == due_ns
+
+
+def test_a_wake_up_that_is_late_by_less_than_the_queue_delays_no_byte() -> None:
+    for late_ns in (0, 150 * MS):
+        rig = KernelRig()
+        flow = rig.kernel(500_000)
+        leaves = rig.leaves(flow, late_ns)
+        # all but the first piece, which cannot be sent before its service begins
+        assert all(left == flow.due_at[end] - flow.early_ns for end, left in leaves[1:])
+        assert len(leaves) < 45  # of 400 pieces without the kernel
+
+
+@pytest.mark.parametrize(
+    ("rate", "elements", "burst"),
+    [
+        (2 * MBIT, 250_000, None),  # a kernel that cannot
+        (200_000, 250_000, 4_000),  # a burst would take 160 ms
+        (2 * MBIT, 30_000, 4_000),  # a burst would be 1/30 of the transfer
+        (100 * MBIT, 250_000, 4_000),  # a congestion window would last for 0.6 ms
+    ],
+)
+def test_where_a_burst_would_show_this_process_paces(
+    rate: int, elements: int, burst: int | None
+) -> None:
+    rig = KernelRig(rate)
+    flow = rig.kernel(elements, burst)
+    assert not flow.kernel
+    while flow.released < flow.body:
+        rig.step()
+        assert rig.ahead(flow) <= rig.allowed(flow, rate)
+
+
+def test_a_link_whose_rate_changes_meanwhile_goes_on_without_the_kernel() -> None:
+    rig = KernelRig()
+    flow = rig.kernel(500_000)
+    rig.until(1_000 * MS)
+    rig.network.link("a", "down").change(Constant(MBIT), None, rig.now)
+    while flow.released < flow.body:
+        rig.step()
+    assert not flow.kernel
+    rig.until(flow.due_at[flow.body] + MS)
+    assert rig.pacer.exchange.flows[1].completion is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 from statistics import NormalDist
 
 import numpy as np
@@ -23,6 +24,9 @@ SAMPLES = {
     "ten": FEDAVG,
     "skewed": [1.0, 1.1, 1.2, 1.3, 2.0, 3.5, 9.0, 30.0],
 }
+
+
+SEED = "rng" if "rng" in signature(stats.bootstrap).parameters else "random_state"  # scipy < 1.15
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -49,7 +53,7 @@ def test_the_bootstrap_is_the_expanded_percentile_interval_of_scipy(name: str) -
         confidence_level=1 - 2 * share,
         method="percentile",
         n_resamples=50_000,
-        rng=np.random.default_rng(1),
+        **{SEED: np.random.default_rng(1)},
     ).confidence_interval
     found = own.interval(values, "resampling")
     assert found is not None
@@ -81,7 +85,7 @@ def test_a_sampled_permutation_test_is_near_that_of_scipy() -> None:
         lambda x, y, axis: np.mean(x - y, axis=axis),
         permutation_type="samples",
         n_resamples=50_000,
-        rng=np.random.default_rng(2),
+        **{SEED: np.random.default_rng(2)},
     ).pvalue
     found = own.paired_test(values.tolist(), baseline.tolist())
     assert found.method == "resampling" and found.p is not None

@@ -101,7 +101,7 @@ from edgefl.disk import Disk, PatientDisk
 from edgefl.errors import Bug, UserError, undamaged
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Exchange
-from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
+from edgefl.exchange.pacer import FIRST_OF_WINDOW, PacedFlow, Pacer, PiecePlan
 from edgefl.protocol.messages import Setup
 from edgefl.protocol.transfers import most_body
 from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
@@ -643,7 +643,8 @@ class CoordinatorProcess:
         if not shapes or not self._kernel_paces():
             return None
         plan = piece_plan(self.experiment)
-        burst_ns = min(plan.length_ns(len(self.experiment.edges.ids())), plan.window_ns)
+        piece_ns = plan.length_ns(len(self.experiment.edges.ids()))
+        burst_ns = min(piece_ns, int(FIRST_OF_WINDOW * plan.window_ns))
         slowest_bit_s = min(min(shape.rates_bit_s.values()) for shape in shapes)
         return segment_for(slowest_bit_s * burst_ns // (8 * NS_PER_S))
 

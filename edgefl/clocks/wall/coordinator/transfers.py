@@ -22,7 +22,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
     Session,
     moment,
 )
-from edgefl.clocks.wall.kernel_pacing import PacedConnection, burst_bytes
+from edgefl.clocks.wall.kernel_pacing import PacedConnection
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Deliveries, closes_ns
@@ -421,13 +421,13 @@ class Transport:
     def _begin(self, flow: PacedFlow, now: int, slots: tuple[int, ...] | None = None) -> None:
         """Begin to pace this transfer. Its link is suspended while the edge is not connected."""
         edge = flow.transfer.edge
-        burst = self._burst(edge, flow.transfer)
+        burst = self._burst(edge, flow)
         self.pacer.begin(flow, self._rtt_ns(edge), now, self.clock.now(), slots, burst)
         if flow.shaped:
             self.paced[KERNEL if flow.kernel else PROCESS] += 1
         self._suspend_absent(edge, now)
 
-    def _burst(self, edge: str, transfer: Transfer) -> int | None:
+    def _burst(self, edge: str, flow: PacedFlow) -> int | None:
         """The bytes that the kernel sends at once on this path; None: it cannot pace the transfer.
 
         Notes to an edge that trains must not wait behind a queue in the kernel, so it gets only
@@ -436,10 +436,10 @@ class Transport:
         session = self.sessions.get(edge)
         if session is None or not session.segment or session.rtt_ns == UNKNOWN_RTT:
             return None
-        if transfer.kind not in (TASK, UPDATE):
-            return None
-        paced = self._paced(session) if transfer.direction == "down" else None
-        return burst_bytes(session.segment) if paced is None else paced.burst()
+        if flow.transfer.kind == UPDATE:
+            return flow.content.offer.burst or None
+        paced = self._paced(session)
+        return None if flow.transfer.kind != TASK or paced is None else paced.burst()
 
     def _suspend_absent(self, edge: str, now: int) -> None:
         if edge not in self.sessions:

@@ -340,6 +340,8 @@ class EdgeHost:
         Otherwise Welcome repeats later what still matters.
         """
         if self.link.joined:
+            if isinstance(message, Offer) and self.link.paced is not None:
+                message = replace(message, burst=self.link.paced.burst())
             self._send(message, body)
         return self.link.joined
 

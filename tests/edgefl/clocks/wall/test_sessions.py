@@ -24,6 +24,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
     Entered,
     Passed,
     Reply,
+    Session,
     SessionEnded,
     Sessions,
 )
@@ -577,6 +578,18 @@ def test_too_many_headers_are_quarantined() -> None:
 
 
 # ------------------------------------------------------------------ an edge
+
+
+def test_a_ping_that_waited_in_the_kernel_says_nothing_about_the_path() -> None:
+    session = Session(b"a", "a", 1, 0)
+    session.pinged(10)
+    assert session.answered(10, 3, 7)
+    session.queued_until_ns = 100
+    session.pinged(50)
+    assert not session.answered(50, 400, -200) and not session.unanswered
+    assert (session.rtt_ns, session.offset_ns) == (3, 7)
+    session.pinged(100)
+    assert session.answered(100, 2, 8) and session.rtt_ns == 2
 
 
 # ------------------------------------------------------------------ many sessions

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from host_reports import FACTS, REPORT
 from msgspec.structs import replace
-from transport_rig import AHEAD_NS, MOST, MS, READY, Rig, take
+from transport_rig import AHEAD_NS, MOST, MS, RATE, READY, Rig, take
 
 from edgefl.clocks.wall.coordinator.sessions import Answered
 from edgefl.clocks.wall.coordinator.thread_messages import (
@@ -33,6 +34,7 @@ from edgefl.exchange.pacer import (
     NATIVE_PIECE_BYTES,
     NATIVE_WINDOW,
     ONE_PIECE_NS,
+    PiecePlan,
     stretches,
 )
 from edgefl.protocol.codec import encode, encode_note
@@ -46,6 +48,7 @@ from edgefl.protocol.messages import (
     Credit,
     Delivered,
     FreshRequest,
+    Join,
     Offer,
     Piece,
     Ping,
@@ -818,3 +821,94 @@ def test_work_that_is_not_done_at_the_end_is_late_after_its_moment(
     assert counted(times) == late and "a" not in times.working
     times.overdue("a", now)
     assert counted(times) == late
+
+
+# ------------------------------------------------------------------ paced by the kernel
+class PacedPeer:
+    """A connection that the kernel paces, and what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def spread(self, more: int, within_ns: int) -> None:
+        self.asked.append((more, within_ns))
+
+    def limit(self, bytes_s: int | None) -> None:
+        self.asked.append(bytes_s)
+
+    def burst(self) -> int:
+        return 4_000
+
+
+class PacingKernel:
+    def __init__(self, segment: int = 500) -> None:
+        self.segment = segment
+        self.paced = {b"a": PacedPeer()} if segment else {}
+
+    def pace(self, routing: bytes) -> int:
+        return self.segment if routing == b"a" else 0
+
+
+def paced_rig(segment: int = 500, of_edge: int = 500) -> tuple[Rig, PacingKernel]:
+    kernel = PacingKernel(segment)
+    rig = Rig(kernel=kernel)
+    rig.pacer.pace = PiecePlan(50 * MS, 15 * MS, far_ns=200 * MS)
+    join = Join("c", "l", "d", 1, [], [], segment=of_edge)
+    rig.transport.entered(rig.sessions["a"], join)
+    return rig, kernel
+
+
+def test_a_download_is_spread_by_the_kernel_and_its_end_lifts_the_rate() -> None:
+    rig, kernel = paced_rig()
+    peer = kernel.paced[b"a"]
+    assert peer.asked == [2 * RATE // 8]  # the probe
+    outgoing = rig.carry(elements=250_000)
+    rig.until(4_100 * MS)
+    first, *others = peer.asked[1:]
+    pieces = [size for _, message, size in rig.sent["a"] if isinstance(message, Piece)]
+    assert [more for more, _ in [first, *others]] == pieces and sum(pieces) == outgoing.body
+    assert len(pieces) < 30  # 250 without the kernel
+    rig.arrived("a", outgoing)
+    rig.until(5_000 * MS)
+    assert peer.asked[-1] is None
+    assert rig.transport.paced == {"kernel": 1, "process": 0}
+
+
+def test_a_cancelled_download_does_not_delay_what_follows() -> None:
+    rig, kernel = paced_rig()
+    rig.carry(elements=250_000)
+    rig.until(300 * MS)
+    rig.transport.end("a", CancelTask(1), rig.clock.ns)
+    assert kernel.paced[b"a"].asked[-1] is None
+
+
+def test_an_edge_learns_with_its_credit_when_the_bytes_leave() -> None:
+    rig, _ = paced_rig()
+    rig.transport.probes.system = SimpleNamespace(monotonic_ns=lambda: rig.clock.ns)
+    outgoing = Outgoing(5, Update(1, 0, {"weights": np.zeros(250_000, np.float32)}))
+    rig.says("a", replace(outgoing.offer(0), burst=4_000))
+    rig.grant(Grant("a", 1), 0)
+    rig.answers(outgoing, 5_000 * MS)
+    credits = [(at, m) for at, m, _ in rig.sent["a"] if isinstance(m, Credit)]
+    assert len(credits) < 30 and credits[-1][1].limit == outgoing.body
+    for at, credit in credits:
+        due_ns = take(len(outgoing.meta) + credit.limit)
+        assert at < credit.leave_ns - AHEAD_NS <= due_ns
+
+
+@pytest.mark.parametrize(("segment", "of_edge"), [(0, 500), (500, 0)])
+def test_without_a_kernel_at_both_ends_this_process_paces(segment: int, of_edge: int) -> None:
+    rig, _ = paced_rig(segment, of_edge)
+    rig.carry(elements=250_000)
+    outgoing = rig.offer(elements=10_000)
+    rig.grant(Grant("a", 1), 0)
+    rig.answers(outgoing, 5_000 * MS)
+    assert rig.transport.paced == {"kernel": 0, "process": 2}
+    assert rig.transport.without_kernel == {"a", "b"}
+    assert not any(m.leave_ns for _, m, _ in rig.sent["a"] if isinstance(m, Credit))
+
+
+def test_notes_do_not_wait_behind_a_push_in_the_kernel() -> None:
+    rig, _ = paced_rig()
+    rig.carry(kind=Pushed, elements=250_000)
+    assert rig.transport.paced == {"kernel": 0, "process": 1}

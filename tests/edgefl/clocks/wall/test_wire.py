@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket as sockets
 import struct
 import time
@@ -29,7 +30,10 @@ from edgefl.clocks.wall.connections import (
     MemoryGrowth,
     Watch,
 )
+from edgefl.clocks.wall.kernel_pacing import PacedConnection, wire_bytes
+from edgefl.clocks.wall.system import OWN_SYSTEM
 from edgefl.clocks.wall.wire import MOST_HEADER_BYTES, Dealer, Router
+from edgefl.errors import UserError
 
 pytestmark = pytest.mark.processes
 
@@ -439,3 +443,81 @@ def test_growth_counts_from_the_lowest_point_since_the_last_look(statm: Path) ->
     growth.forget()
     assert not growth.grown(10 * PAGE)
     growth.close()
+
+
+# ------------------------------------------------------------------ paced by the kernel
+def paced_pair(context: zmq.Context) -> tuple[Router, Dealer, bytes]:
+    router = Router(context, None)
+    dealer = Dealer(context, None, f"tcp://127.0.0.1:{router.bind('127.0.0.1', 0, segment=1000)}")
+    dealer.send(b"hello")
+    assert router.socket.poll(PATIENCE_MS)
+    ((routing, _, _),) = router.receive(10)
+    return router, dealer, routing
+
+
+def rate(paced: PacedConnection) -> int:
+    """The kernel's limit of this connection."""
+    with sockets.socket(fileno=os.dup(paced.fd)) as socket:
+        return int.from_bytes(socket.getsockopt(sockets.SOL_SOCKET, 47, 8), "little")
+
+
+@pytest.mark.skipif(not OWN_SYSTEM.paces, reason="only Linux paces connections")
+def test_the_kernel_spreads_what_is_queued_at_both_ends(context: zmq.Context) -> None:
+    router, dealer, routing = paced_pair(context)
+    segment = router.pace(routing)
+    if not segment:
+        pytest.skip("this kernel does not pace connections")
+    assert segment <= 1000
+    paced = router.paced[routing]
+    assert rate(paced) == 2**64 - 1
+    paced.spread(5_000, 10**9 // 2)
+    assert rate(paced) == 10_000
+    paced.spread(5_000, 0)  # too late: at once
+    assert rate(paced) == 2**64 - 1
+    paced.limit(1_000_000)
+    router.send(routing, b"h" * 30, memoryview(bytes(50_000)))
+    paced.spread(100_000, 10**9)
+    assert 100_000 < rate(paced) < 150_100  # with what has not left of the 50 kB
+    paced.limit(None)
+    assert dealer.socket.poll(PATIENCE_MS)
+    assert sum(1 for _ in dealer.receive()) == 1
+    edge = dealer.pace()
+    assert edge is not None and edge.segment <= 1000
+    edge.spread(7_000, 10**9)
+    assert rate(edge) == 7_000
+    router.close()
+    dealer.close()
+
+
+@pytest.mark.skipif(not OWN_SYSTEM.paces, reason="only Linux paces connections")
+def test_a_connection_that_is_closed_is_not_paced(context: zmq.Context) -> None:
+    router, dealer, routing = paced_pair(context)
+    if not router.pace(routing):
+        pytest.skip("this kernel does not pace connections")
+    paced, inode = router.paced[routing], router.paced[routing].inode
+    paced.inode = inode + 1  # the descriptor has another use
+    paced.limit(1_000)
+    paced.spread(1_000, 10**9)
+    assert paced.unsent() == 0
+    paced.inode = inode
+    assert rate(paced) == 2**64 - 1
+    assert PacedConnection(paced.fd, inode + 1, False).segment == 0
+    router.forget_others([])
+    assert not router.paced and router.pace(b"nobody") == 0
+    router.close()
+    dealer.close()
+
+
+def test_an_address_in_use_is_one_clear_line(context: zmq.Context) -> None:
+    with sockets.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for segment in (None, 1000):
+            router = Router(context, None)
+            with pytest.raises(UserError, match=rf"cannot listen on 127.0.0.1:{port} .*: Addr"):
+                router.bind("127.0.0.1", port, segment)
+            router.close()
+
+
+def test_the_bytes_of_a_message_on_its_connection() -> None:
+    assert [wire_bytes(size, False) for size in (0, 255, 256)] == [2, 257, 265]
+    assert [wire_bytes(size, True) for size in (0, 222, 223)] == [35, 257, 265]

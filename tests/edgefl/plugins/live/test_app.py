@@ -9,9 +9,9 @@ import orjson
 import pytest
 import small_run
 
-from edgefl.plugins.live import app as module
-from edgefl.plugins.live.app import Server
+from edgefl.plugins.live import serve as module
 from edgefl.plugins.live.feeds import Feeds
+from edgefl.plugins.live.serve import Server
 
 pytest.importorskip("starlette")
 TestClient = pytest.importorskip("starlette.testclient").TestClient

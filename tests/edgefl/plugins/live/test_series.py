@@ -89,6 +89,14 @@ def test_too_many_new_slices_are_a_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slices.newest() == ([ended(2, 3), ended(3, 4)], 2.0)
 
 
+def test_a_window_has_the_slices_that_touch_it() -> None:
+    slices = Slices(TEXTS)
+    for second in range(10):
+        slices.extend(columns(ended(second, second + 1)))
+    found = slices.window(2.5, 4.0, 100)
+    assert found == {"exact": True, "slices": [ended(2, 3), ended(3, 4), ended(4, 5)]}
+
+
 def test_a_window_that_is_too_full_has_shares_of_time() -> None:
     slices = Slices(TEXTS)
     for second in range(10):  # busy half of the time

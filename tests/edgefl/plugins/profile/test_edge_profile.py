@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgefl.plugins.profile.edge_profile import (
+from edgefl.plugins.profile.repeat import (
     STEP_S,
     LinkProfile,
     LinkRate,
