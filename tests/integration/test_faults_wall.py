@@ -12,7 +12,7 @@ from warm_python import Server
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
+from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, WallRun
 from edgefl.config.file import load
 from edgefl.errors import UserError
 from edgefl.results.read import read_events
@@ -161,3 +161,31 @@ def test_edges_elsewhere_cannot_be_killed(tmp_path: Path) -> None:
         UserError, match="kill, restart, freeze need edges that this command starts"
     ):
         wall.run(lambda *_: None)
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_a_process_that_dies_takes_its_edges_and_no_others(tmp_path: Path) -> None:
+    path, said = tmp_path / "four.toml", list[str]()
+    four = SMALL.replace("{count = 3}", "{count = 4, per_process = 2}")
+    path.write_text(four.replace("{versions = 8}", "{emulated_s = 60.0}") + PATIENCE)
+    wall = WallRun(load(path), LaunchOptions(tmp_path / "runs", tmp_path, force=True), said.append)
+    looks: list[int] = []
+
+    def watch(index: int, directory: Path, port: int) -> str | None:
+        looks.append(index)
+        if len(looks) == 8:
+            shared = [each for each in psutil.Process().children(recursive=True) if _has_two(each)]
+            shared[0].kill()
+        lost = happened(directory, event="edge_lost")
+        return "interrupted" if len(lost) >= 2 or len(looks) > 200 else None
+
+    with pytest.raises(Interrupted):
+        wall.run(watch)
+    (line,) = [line for line in said if "died" in line]
+    assert line.startswith("the process of 2 edges (e000 to e001) died (exit status -9; see ")
+    lost = happened(wall.directory(0), event="edge_lost")
+    assert wall.exits == {event["edge"] for event in lost} == {"e000", "e001"}
+
+
+def _has_two(process: psutil.Process) -> bool:
+    return process.name().startswith("the process of")

@@ -315,7 +315,10 @@ class Agent:
                     self.supervisor.ended_alone(child.edge, edge)
                     self.outbox.add(to_line(message))
                 case _:
-                    self.say(child.edge, line.decode("utf-8", errors="replace"))
+                    text = line.decode("utf-8", errors="replace")
+                    edge = text.partition(":")[0]  # of several, the line begins with its edge
+                    known = self.supervisor.process_of.get(edge) == child.edge
+                    self.say(edge if known else child.edge, text)
         return bool(data)
 
     def _close(self, child: EdgeChild) -> None:

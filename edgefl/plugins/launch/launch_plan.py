@@ -44,7 +44,8 @@ def place(inventory: Inventory, experiment: Experiment) -> Experiment:
     ids = _ids(inventory, experiment, hosts)
     groups = _groups(inventory, experiment, [(edge, hosts[edge]) for edge in ids])
     table = experiment.model_dump(exclude_unset=True) | {
-        "edges": {"names": ids},
+        "edges": experiment.edges.model_dump(exclude_unset=True, exclude={"count"})
+        | {"names": ids},
         "groups": groups,
     }
     return validated(Experiment, table, Source(str(inventory.path), near=nearest_key))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from signal import SIGKILL
 
 from edgefl.clocks.process_messages import InjectFault
 from edgefl.exit_status import BAD_INPUT, NO_ANSWER, NOT_STARTED, OVER, REFUSED
@@ -79,7 +80,7 @@ class Supervisor:
     connected: bool = True
     grace_s: float = GRACE_S
     lives: dict[str, EdgeLife] = field(default_factory=dict)  # by the name of the process
-    _process_of: dict[str, str] = field(default_factory=dict)  # by edge
+    process_of: dict[str, str] = field(default_factory=dict)  # by edge, the name of its process
     _stopping_s: float | None = None
 
     # ------------------------------------------------------------------ the launcher's orders
@@ -92,7 +93,7 @@ class Supervisor:
             return []
         new = [group for group in groups if group[0] not in self.lives]
         self.lives |= {group[0]: EdgeLife(group, len(group) > 1, restarts) for group in new}
-        self._process_of |= {edge: group[0] for group in new for edge in group}
+        self.process_of |= {edge: group[0] for group in new for edge in group}
         return [self._spawn(group[0]) for group in new]
 
     def _spawn(self, name: str) -> SpawnEdge:
@@ -101,7 +102,7 @@ class Supervisor:
 
     def inject(self, fault: InjectFault) -> list[Action]:
         """Carry out a fault of the config: it is no failure, so it costs no restart."""
-        name = self._process_of.get(fault.edge, "")
+        name = self.process_of.get(fault.edge, "")
         life = self.lives.get(name)
         if life is None or self._stopping_s is not None:
             return []
@@ -119,19 +120,23 @@ class Supervisor:
         return [SignalEdge(fault.edge, fault.fault)] if life.runs else []
 
     def _inject_into_one(self, name: str, life: EdgeLife, fault: InjectFault) -> list[Action]:
-        others = tuple(edge for edge in life.edges if edge != fault.edge)
+        actions: list[Action] = [OrderEdge(name, fault)] if life.runs else []
         if fault.fault == "restart" and (not life.runs or not life.edges):
             # its neighbours have ended, and the process with them, or it does so now
             life.edges = (fault.edge,)
             life.due_s = 0.0 if life.runs else None
             return [] if life.runs else [self._spawn(name)]
         if fault.fault == "restart":
-            life.edges = (*others, fault.edge)
-        elif fault.edge not in life.edges:
+            wanted = {*life.edges, fault.edge}
+            life.edges = tuple(edge for edge, of in self.process_of.items() if of == name)
+            life.edges = tuple(edge for edge in life.edges if edge in wanted)
+            return actions
+        if fault.edge not in life.edges:
             return []
-        elif fault.fault == "kill":
-            life.edges = others
-        return [OrderEdge(name, fault)] if life.runs else []
+        if fault.fault == "kill":
+            self.ended_alone(name, fault.edge)
+            actions.append(EdgeEnded(fault.edge, -SIGKILL, "fault: kill", None))
+        return actions
 
     def ended_alone(self, name: str, edge: str) -> None:
         """One edge of several has ended for good. The others go on."""

@@ -13,6 +13,7 @@ from session_story import EXPECTED, HELLO, JOIN, RUN, SETUP, S, Story, refusal, 
 
 from edgefl.clocks.wall.coordinator.pacing import Bundles
 from edgefl.clocks.wall.coordinator.sessions import (
+    AT_ONCE,
     MOST_FAULTS,
     MOST_RECORDS,
     MOST_TEXT,
@@ -589,3 +590,25 @@ def test_a_ping_that_waited_in_the_kernel_says_nothing_about_the_path() -> None:
     assert (session.rtt_ns, session.offset_ns) == (3, 7)
     session.pinged(100)
     assert session.answered(100, 2, 8) and session.rtt_ns == 2
+
+
+# ------------------------------------------------------------------ many sessions
+def test_heartbeats_of_many_sessions_are_spread_over_their_period() -> None:
+    """Each session gets one ping in a heartbeat, and no turn has all of them to send."""
+    count, parts = 1000, 1000 // AT_ONCE
+    names = frozenset(f"pi-{number}" for number in range(count))
+    sessions = Sessions(replace(EXPECTED, edges=names, max_sessions=count), RUN)
+    for number, name in enumerate(sorted(names)):
+        routing = number.to_bytes(4, "big")
+        for message, run in ((replace(HELLO, edge=name), 0), (JOIN, RUN)):
+            sessions.receive(routing, None, encode(message, run, 1), None, 1)
+    assert len(sessions.by_edge) == count
+    pinged: list[list[bytes]] = []
+    moments: list[int] = []
+    for _ in range(3 * parts):
+        moments.append(now := sessions.next_tick())
+        pinged.append([each.routing for each in sessions.tick(now) if isinstance(each, Reply)])
+    assert {len(each) for each in pinged[1:]} == {AT_ONCE}
+    for first in range(0, 2 * parts, parts):
+        assert len({each for turn in pinged[first : first + parts] for each in turn}) == count
+    assert moments[2 * parts] - moments[parts] == EXPECTED.heartbeat_ns // parts * parts

@@ -168,15 +168,17 @@ def test_a_process_takes_its_edges_along_and_brings_them_back() -> None:
 
 def test_faults_and_ends_of_one_edge_leave_its_neighbours_alone() -> None:
     one = sharing()
-    for fault in ("freeze", "thaw", "kill"):
+    for fault in ("freeze", "thaw"):
         order = InjectFault(fault, "b")
         assert one.inject(order) == [OrderEdge("a", order)]
+    kill = InjectFault("kill", "b")
+    assert one.inject(kill) == [OrderEdge("a", kill), *ended("b", -9, "fault: kill")]
     one.ended_alone("a", "a")  # refused
     assert one.inject(InjectFault("freeze", "b")) == []
     assert one.running == ("c",)
     assert one.inject(InjectFault("restart", "b")) == [OrderEdge("a", InjectFault("restart", "b"))]
-    assert one.exited("a", -9, 1.0)[0] == EdgeEnded("a", -9, "killed by signal 9", 1.0, ("c", "b"))
-    assert one.tick(2.0) == [SpawnEdge("a", ("c", "b"))]
+    assert one.exited("a", -9, 1.0)[0] == EdgeEnded("a", -9, "killed by signal 9", 1.0, ("b", "c"))
+    assert one.tick(2.0) == [SpawnEdge("a", ("b", "c"))]
 
 
 def test_an_edge_comes_back_after_the_end_of_all_its_neighbours() -> None:
