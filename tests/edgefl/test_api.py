@@ -74,7 +74,7 @@ def test_edgefl_api_has_what_strategies_are_made_of() -> None:
     """
     missing = {}
     for name in strategy_names():
-        path = ROOT / "edgefl" / "strategies" / f"{name.replace('-', '_')}.py"
+        path = ROOT / f"{api.load_strategy(name).__module__.replace('.', '/')}.py"
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 shared = node.module.startswith(("edgefl.strategies.base", "edgefl.vector"))

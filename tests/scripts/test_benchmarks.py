@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 import pytest
 from paths import BENCHMARKS, ROOT
+from processes import SMALL
 from script_runs import ran
 
 from edgefl.clocks.setup.learning import learning
@@ -22,6 +23,7 @@ pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
 SMALLEST = {
     "agreement.py": ["--quick"],
+    "edges.py": ["--config", "small.toml"],
     "emulator_accuracy.py": ["--tiny"],
     "evil_edges.py": ["--seconds", "0.5", "--attack", "offers"],
     "house.py": ["--no-walks"],
@@ -48,6 +50,7 @@ def test_every_benchmark_has_a_smallest_form() -> None:
 @pytest.mark.processes
 @pytest.mark.parametrize("name", sorted(SMALLEST))
 def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL)
     done = ran(BENCHMARKS / name, [*SMALLEST[name], "--json", "rows.json"], tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr and "rows: rows.json" in done.stderr
