@@ -306,7 +306,7 @@ class Edge:
         self.task: Assignment | None = None
         self._latest_number = -1  # of the latest task that has begun
         self.run: Any = None  # None: no task is at hand
-        self.job: Train | None = None  # the latest one
+        self.job: Train | None = None  # the latest one of the task at hand
         self.latest: Latest | None = None
         # a task whose model has not arrived yet, and the moment when it was urged
         self.urged: tuple[int, int] | None = None
@@ -385,7 +385,7 @@ class Edge:
                 self._forget(message.task)  # its offer is void, too: nothing would acknowledge it
                 if self.task is not None and self.task.number == message.task:
                     self._phases.move(PhaseEvent.CANCELLED)
-                    self.task = self.run = self.latest = None
+                    self.task = self.run = self.job = self.latest = None
             case Acknowledged():
                 self.memory |= self._forget(message.task)
                 if self.latest is not None and self.latest.task.number == message.task:
@@ -415,7 +415,7 @@ class Edge:
             learned |= kept
         if latest.base is not None:
             latest.base = self.trainer.certain(run, latest.base) if self._pushable else None
-        self.task = self.run = None
+        self.task = self.run = self.job = None  # thousands of edges would keep their vectors
         if run.failure is not None:
             return [self._fail(task, run.failure)]
         self.unacknowledged[update.number] = update
@@ -603,7 +603,7 @@ class Edge:
             raise
         except BaseException as error:  # the strategy's numbers are invalid for a run
             self._phases.move(PhaseEvent.DONE)
-            self.task = self.run = self.latest = None
+            self.task = self.run = self.job = self.latest = None
             return [self._fail(task, training_failure(error, BEFORE, type(self.rule).__module__))]
         asks = self._asks_by_step or run.checkpoint is not None
         self.latest = Latest(task, dict(memory), began_ns, asks)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from edgefl.protocol.codec import decode, unbundled
+from edgefl.protocol.errors import WireError
 from search.machine import NS_PER_S, Process, SimulatedThread, running
 
 MS = 1_000_000
@@ -309,8 +311,9 @@ class SimulatedDealer(_End):
         self.process.call("send")
         frames = (header,) if body is None else (header, bytes(body))
         if self.hello is None:
-            self.hello, (message, _, _) = frames, decode(unbundled(memoryview(header))[0])
-            self.edge = message.edge  # several edges may share the process
+            self.hello = frames
+            with suppress(WireError):  # several edges may share the process
+                self.edge = decode(unbundled(memoryview(header))[0])[0].edge
         if self.connection is not None and self.connection.open:
             self.connection.send(UP, frames)
         else:

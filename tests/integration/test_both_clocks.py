@@ -97,7 +97,7 @@ def assert_equal(wall: Files, virtual: Files) -> None:
 @pytest.fixture(autouse=True)
 def _quick_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs take less real time than emulated time."""
-    monkeypatch.setattr(system, "WORK_NS", 10_000_000)
+    monkeypatch.setattr(system, "WORK_NS", 1_000_000)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
