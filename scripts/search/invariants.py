@@ -27,8 +27,8 @@ SETTLED_NS = 5 * NS_PER_S  # so long after a disturbance of the coordinator's ho
 GAP_S = 1.2  # a pacing thread that stood still for so long must say so
 SLOW = ("slow", "late", "busy")  # kinds whose count is in ms
 ARRIVED = rb'"event":"update_arrived"[^\n]*"task":%d[,}][^\n]*\n'  # a whole line
-# faults of ExactlyOnce about task numbers
-NUMBERS = ("was given, expected task", "and had a fate before")
+# faults of ExactlyOnce about task numbers and pushed models, of which an edge may know more
+NUMBERS = ("was given, expected task", "and had a fate before", "pushes were taken or too late")
 NOTED_S = 5.0  # within this time the verdict so far is in the journal
 FEW = 16  # entries of tables that are not of an offer, a task or an edge
 OWN_ENDS = ("versions", "target", "no_progress_s")  # by the stop keys of the experiments

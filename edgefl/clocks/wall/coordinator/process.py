@@ -282,7 +282,7 @@ def _check_journal(
     if begun and next(read(folder, disk, since), None) is None:
         what = f"{segment_name(since)}{LINES}: has no whole entry"
         raise UserError(f"{folder / what}, but {EVENTS} has later rows: {instead}")
-    last = segment_name(max(known, default=0) + 1)
+    last = segment_name(max(known, default=-1) + 1)
     if not disk.exists(folder / f"{last}{BLOBS}"):
         return
     if not power:  # its lines were made before it

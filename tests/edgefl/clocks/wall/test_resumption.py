@@ -237,6 +237,17 @@ def test_a_resumption_without_its_journal_is_refused(
         assert content(folder) == before
 
 
+def test_a_lost_journal_is_noticed_before_the_first_row_of_events(tmp_path: Path) -> None:
+    """Its lines are gone, its arrays are there: the run must not begin anew in silence."""
+    folder = broken(tmp_path, False)
+    (folder / EVENTS).write_bytes(b"")
+    (folder / "journal" / "journal-000000.jsonl").unlink()
+    before = content(folder)
+    with pytest.raises(UserError, match="of the journal are missing: journal-000000.jsonl"):
+        HandRun(folder, resume=True, **SECTIONS)
+    assert content(folder) == before
+
+
 @pytest.mark.parametrize("payloads", [False, True])
 def test_a_checkpoint_is_not_used_without_the_rows_before_it(
     payloads: bool, tmp_path: Path
