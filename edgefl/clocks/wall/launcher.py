@@ -39,8 +39,7 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import END_PATIENCE_S, RunProcesses, end_in
 from edgefl.clocks.setup.network import emulated_devices, with_patterns
-from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, run_stage
-from edgefl.clocks.setup.rundir import remove_run
+from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, remove_run, run_stage
 from edgefl.clocks.wall.speed_check import auto_speed, too_fast
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS

@@ -54,7 +54,6 @@ from edgefl.protocol.codec import (
     encode,
     unbundled,
 )
-from edgefl.protocol.errors import Refused, Unreachable, WireError
 from edgefl.protocol.messages import (
     BROKEN_OFF_ENDS,
     PROTOCOL,
@@ -67,10 +66,13 @@ from edgefl.protocol.messages import (
     Ping,
     Pong,
     Refuse,
+    Refused,
     RunFinished,
     Setup,
     Stamped,
+    Unreachable,
     Welcome,
+    WireError,
 )
 
 PATIENCE_S = 60.0
