@@ -90,7 +90,6 @@ from edgefl.clocks.wall.coordinator.transfers import (
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
-from edgefl.clocks.wall.kernel_pacing import segment_for
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
 from edgefl.config.experiment import parts as group_parts
@@ -113,6 +112,7 @@ from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import Agenda, WallClock
 from emulator.host import REAL_TIME, real_time_priority
+from emulator.kernel_pacing import segment_for
 from emulator.links.network import Network
 from emulator.units import NS_PER_S, to_ns
 

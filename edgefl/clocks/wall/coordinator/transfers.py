@@ -22,7 +22,6 @@ from edgefl.clocks.wall.coordinator.sessions import (
     Session,
     moment,
 )
-from edgefl.clocks.wall.kernel_pacing import PacedConnection
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Deliveries, closes_ns
@@ -72,6 +71,7 @@ from edgefl.record.files import PING, TRAINING
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.clock import Agenda, Ticket, WallClock
 from emulator.fidelity import Fidelity
+from emulator.kernel_pacing import PacedConnection
 from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import ChannelLink
 from emulator.units import NS_PER_S

@@ -40,7 +40,6 @@ from edgefl.clocks.wall.edge.work import (
     TrainOrder,
     Turns,
 )
-from edgefl.clocks.wall.kernel_pacing import PacedConnection
 from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.clocks.wall.system import OWN_SYSTEM, SleepWatch, System
 from edgefl.clocks.wall.wire import Dealer, Poller
@@ -72,6 +71,7 @@ from edgefl.protocol.messages import (
     Stamped,
     Welcome,
 )
+from emulator.kernel_pacing import PacedConnection
 
 PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
