@@ -153,7 +153,6 @@ def test_a_run_that_dies_at_its_end_is_finished_by_the_next_process(calls: int) 
 
 @pytest.mark.rest
 @pytest.mark.parametrize("before_s", [0.1, 0.08, 0.06])
-@pytest.mark.slow
 def test_a_disk_that_refuses_at_the_end_stops_a_run_that_goes_on_later(before_s: float) -> None:
     """A finished run would have lost rows of updates that were acknowledged."""
     ending = Story(5, Scenario("fedasync", "power", native=True), ())
@@ -163,6 +162,7 @@ def test_a_disk_that_refuses_at_the_end_stops_a_run_that_goes_on_later(before_s:
     assert outcome.broken is None and outcome.simulated_s > end_s
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_a_mutation_is_found(name: str) -> None:
     first = FOUND_BY.get(name, FIRST)

@@ -208,7 +208,7 @@ class EdgeHost:
     @property
     def look_every_s(self) -> float:
         every_s = self.setup.heartbeat_ns / NS_PER_S / 2
-        if self._again_s is not None:
+        if self._again_s is not None and self.frozen_s is None:
             every_s = min(every_s, max(self._again_s - self.system.monotonic_s(), 0.0))
         return every_s
 
