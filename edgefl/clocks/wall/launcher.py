@@ -460,11 +460,11 @@ class WallRun:
         return self.options.fleet and len(self.exits) == len(self.experiment.edges.ids())
 
     def _report_exits(self) -> None:
-        """Report processes that died; the run goes on."""
+        """Report processes that died; the run goes on. UserError if one cannot be started."""
         assert self.processes is not None
         try:
             while (message := self.processes.control.receive(timeout_s=0)) is not None:
-                match message:
+                match checked(message):
                     case ProcessExited(name, status, edges):
                         self.exits.update(edges)
                         self.say(f"{name} died (exit status {status}; see {self.log})")
