@@ -263,6 +263,7 @@ class Router(Wire):
         The peer may connect again.
         """
         connection = self.connections.pop(routing, NO_CONNECTION)
+        self.paced.pop(routing, None)
         with suppress(OSError):
             if os.fstat(connection.fd).st_ino == connection.inode:
                 with sockets.socket(fileno=os.dup(connection.fd)) as socket:

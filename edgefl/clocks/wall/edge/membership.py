@@ -24,9 +24,8 @@ from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.config.experiment import MOST_SPEED, Experiment
 from edgefl.config.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.errors import UserError, nearest, printable
-from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import Setup
-from edgefl.protocol.transfers import most_body
+from edgefl.protocol.codec import most_body
+from edgefl.protocol.messages import Refused, Setup, Unreachable
 from edgefl.streams import Streams
 from emulator.host import cores
 
@@ -80,7 +79,8 @@ def sides(learned: Learning, index: int, data_digest: str) -> Callable[[str, Set
 class SideBuilder:
     """Builds the side of this edge, or of others on this host, from the coordinator's Setup.
 
-    Data and model are loaded once for all strategies. ``learned``: they are loaded already.
+    Data and model are loaded once for all strategies, anew for another seed. ``learned``: they are
+    loaded already. ``edges``: whose data is loaded, of those that share a process; (): this edge's.
     """
 
     def __init__(
@@ -91,9 +91,10 @@ class SideBuilder:
         allowed: list[str],
         shards: Path | None = None,
         learned: Learning | None = None,
+        edges: Sequence[str] = (),
     ) -> None:
         self.name, self.config, self.data, self.allowed = name, config, data, allowed
-        self.shards, self.learned = shards, learned
+        self.shards, self.learned, self.edges = shards, learned, edges or (name,)
         self.strategy = "no strategy"  # name of the last one
         self._made: tuple[Setup, Callable[[str, Setup], EdgeSide]] | None = None
 
@@ -110,7 +111,7 @@ class SideBuilder:
         if self.learned is None or any(
             getattr(before, key) != getattr(experiment, key) for key in KEYS_OF_DATA
         ):
-            self.learned = learning(experiment, base, [self.name])
+            self.learned = learning(experiment, base, self.edges)
         # the strategy differs, its index does not
         self.learned = replace(self.learned, experiment=experiment, _chosen={}, speeds={})
         return sides(self.learned, 0, self.learned.data_digest())

@@ -504,6 +504,12 @@ def test_a_connection_that_is_closed_is_not_paced(context: zmq.Context) -> None:
     assert PacedConnection(paced.fd, inode + 1).segment == 0
     router.forget_others([])
     assert not router.paced and router.pace(b"nobody") == 0
+    dealer.send(b"more")
+    assert router.socket.poll(PATIENCE_MS)
+    ((routing, _, _),) = router.receive(10)
+    assert router.pace(routing)
+    router.cut(routing)
+    assert not router.paced
     router.close()
     dealer.close()
 
