@@ -9,6 +9,7 @@ The package does not depend on federated learning and can be used alone. Start a
     profiles.py    named links and devices; traces/: recordings of real links
     proxy/         links in front of any TCP program; lab/: hosts and links by the Linux kernel
     fidelity.py    whether the host was fast enough; calibrate.py: how fast it is
+    kernel_pacing.py    the kernel spaces the bytes of a TCP connection
     clock.py       time, and a queue of items by moment; units.py: texts with a unit
     commands/      the command line; figures.py: its drawings
 

@@ -104,6 +104,7 @@ class Run:
         # why the run cannot go on: what it needs was lost with the power, or is damaged
         self.gave_up: str | None = None
         self.heard: list[str] = []  # lines for the user of the latest coordinator's process
+        self.attempts: list[list[str]] = []  # those of all processes since a state was checked
         self.twins: set[str] = set()  # edges of which there were two processes
         self.left: set[str] = set()  # edges that were told that the run is over
         self.errors: list[BaseException] = []
@@ -202,9 +203,11 @@ class Run:
         self.worker = working(system, learned) if learned.runs_jobs else None
         evaluator = evaluating(system, learned)
         self.heard = []
+        self.attempts.append(self.heard)
         control = Control(system, self.heard)
         made = CoordinatorProcess(task, control, evaluator, self.worker, system)
         self.watch.recorded_by(made)
+        self.attempts.clear()
         self.coordinator = made
         self.summary = made.main()
         self.sim.tell("coordinator ends:", self.summary["finished"])

@@ -152,6 +152,17 @@ def test_a_run_that_dies_at_its_end_is_finished_by_the_next_process(calls: int) 
 
 
 @pytest.mark.rest
+@pytest.mark.parametrize("before_s", [0.1, 0.08, 0.06])
+def test_a_disk_that_refuses_at_the_end_stops_a_run_that_goes_on_later(before_s: float) -> None:
+    """A finished run would have lost rows of updates that were acknowledged."""
+    ending = Story(5, Scenario("fedasync", "power", native=True), ())
+    end_s = fault_search.played(ending).simulated_s
+    fault = Fault("io", round(end_s - before_s, 4), "coordinator", 0.4, 10, "sync")
+    outcome = fault_search.played(replace(ending, faults=(fault,)))
+    assert outcome.broken is None and outcome.simulated_s > end_s
+
+
+@pytest.mark.rest
 @pytest.mark.parametrize("name", sorted(MUTATIONS))
 def test_a_mutation_is_found(name: str) -> None:
     first = FOUND_BY.get(name, FIRST)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from zlib import crc32
 
@@ -14,18 +16,20 @@ from reproduction.drawings import lines_of
 from reproduction.entry import Entry, Figure, Scale, Verdict
 from reproduction.judges import judged
 from reproduction.measures import MEASURES
-from reproduction.plans import PartPlan
-from reproduction.results import NUMBERS, NoResults, Results, Tables, key_of
+from reproduction.plans import PartPlan, config_digest
+from reproduction.results import NUMBERS, RESULT, NoResults, Results, Tables, key_of
 from reproduction.runner import EntryRunner, Work
 
 from edgefl import catalog
 from edgefl.clocks.choices import Power
+from edgefl.config.file import load
 from edgefl.errors import UserError
 from edgefl.plugins.sweep.sweep_runs import Did
 
 ENTRIES = list(registry.entries().values())
 RESULTS = ROOT / "docs" / "results"
 INSTALLED = {"digits"}
+CLOCK = ("--clock", "virtual")
 SMALLEST = ("stop={emulated_s=3.0}", "evaluation.every_s=1.0")
 
 each_entry = pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
@@ -178,6 +182,23 @@ def test_the_pages_are_those_of_the_result_files(
 def test_the_strategies_reference_has_the_results_of_the_result_files() -> None:
     reference = (RESULTS.parent / "reference" / "strategies.md").read_text()
     assert pages.with_boxes(Book(ENTRIES, RESULTS / "data"), reference) == reference
+
+
+@pytest.mark.rest
+def test_the_commands_of_the_boxes_repeat_the_runs_of_the_result_files() -> None:
+    reference = (RESULTS.parent / "reference" / "strategies.md").read_text()
+    boxes = re.findall(r"As \*(\S+)\* of \[(\S+)\].*\n\n```sh\nedgefl run (.*)\n```", reference)
+    for name, of, words in boxes:
+        config, *changes = [each for each in shlex.split(words) if each not in CLOCK]
+        experiment = load(ROOT / config, changes)
+        assert [each.name for each in experiment.strategies] == [name]
+        digests = {
+            row.digest.rpartition("-")[2]
+            for row in Tables(RESULTS / "data", registry.find(of)).rows
+            if (row.method, row.role) == (name, RESULT)
+        }
+        assert config_digest(experiment) in digests, (name, of)
+    assert len(boxes) > 20
 
 
 @pytest.mark.rest

@@ -303,20 +303,21 @@ class OpenRun:
         }
         book = self.coordinator.record.energy
         durable = clock == "wall" and self.experiment.record.durability == "power"
-        self.record.close(self.coordinator.weights, durable)
-        layout = orjson.dumps(self.coordinator.strategy.layout.to_json())
-        write_whole(self.directory / files.LAYOUT, layout, self.disk, durable)
-        summary = write_summary(
-            self.directory,
-            head,
-            self.counters,
-            self.experiment.evaluation,
-            fidelity,
-            hosts,
-            self.disk,
-            durable,
-            None if book is None else book.section(emulated_ns),
-        )
+        with writable(self.directory, resumed=self.record.journal is not None):
+            self.record.close(self.coordinator.weights, durable)
+            layout = orjson.dumps(self.coordinator.strategy.layout.to_json())
+            write_whole(self.directory / files.LAYOUT, layout, self.disk, durable)
+            summary = write_summary(
+                self.directory,
+                head,
+                self.counters,
+                self.experiment.evaluation,
+                fidelity,
+                hosts,
+                self.disk,
+                durable,
+                None if book is None else book.section(emulated_ns),
+            )
         if not self.goes_on:
             self.record.drop_journal()
             Checkpoints(self.disk, self.directory / files.CHECKPOINTS).clear()

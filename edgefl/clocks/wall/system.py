@@ -127,7 +127,7 @@ class System:
     """
 
     disk: Disk = OwnDisk()
-    # whether its kernel may pace connections, see kernel_pacing.py
+    # whether its kernel may pace connections, see emulator/kernel_pacing.py
     paces = False
 
     # ------------------------------------------------------------------ time

@@ -18,7 +18,6 @@ from zmq.utils.monitor import recv_monitor_message
 
 from edgefl.clocks.network_addresses import needs_ipv6, split_tcp, tcp
 from edgefl.clocks.wall.connections import NO_CONNECTION, Connection
-from edgefl.clocks.wall.kernel_pacing import CURVE_BYTES, PacedConnection
 from edgefl.clocks.wall.keys import (
     EdgeKeys,
     ServerKeys,
@@ -28,6 +27,7 @@ from edgefl.clocks.wall.keys import (
 )
 from edgefl.errors import UserError
 from edgefl.protocol.messages import MAX_HEADER_BYTES, MAX_PIECE_BYTES
+from emulator.kernel_pacing import PacedConnection
 
 # Messages per peer. At the limit of received messages, TCP stops the peer. At the limit of messages
 # to send, the peer does not read: its session ends. Credits and windows limit a transfer's bytes.
@@ -60,6 +60,8 @@ TURNED_AWAY: dict[int, str] = {
 KEYS_FOR_NOTHING = "it has no keys (omit --keys here, or start it with --keys)"
 HUNG_UP = int(zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL)
 ENDS = (HUNG_UP, int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
+CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
+SHORT_FRAME, FRAME_BYTES = 255, (2, 9)  # ZMTP's flags and length
 
 
 class Wire:
@@ -170,7 +172,7 @@ class Router(Wire):
         Either no peer has that routing id, or the peer's queue is full: then it is in ``full``.
         """
         if self.paced and routing in self.paced:
-            self.paced[routing].add(header, body)
+            self.paced[routing].add(message_bytes(header, body, self.keyed))
         try:
             self._send_frame(routing, NOW_MORE)
             if type(body) is memoryview and SHARED_BYTES <= len(body) < ZERO_COPY_BYTES:
@@ -236,7 +238,7 @@ class Router(Wire):
         Returns the length of its segments (bytes); 0: the kernel cannot.
         """
         connection = self.connections.get(routing, NO_CONNECTION)
-        paced = PacedConnection(connection.fd, connection.inode, self.keyed)
+        paced = PacedConnection(connection.fd, connection.inode)
         if paced.segment:
             self.paced[routing] = paced
         return paced.segment
@@ -264,6 +266,7 @@ class Router(Wire):
         The peer may connect again.
         """
         connection = self.connections.pop(routing, NO_CONNECTION)
+        self.paced.pop(routing, None)
         with suppress(OSError):
             if os.fstat(connection.fd).st_ino == connection.inode:
                 with sockets.socket(fileno=os.dup(connection.fd)) as socket:
@@ -276,6 +279,18 @@ class Router(Wire):
             self.paced.pop(routing, None)
             if self.by_fd.get(connection.fd) is connection:
                 del self.by_fd[connection.fd]
+
+
+def message_bytes(header: bytes, body: Any, keyed: bool) -> int:
+    """The bytes that libzmq writes for this message."""
+    size = wire_bytes(len(header), keyed)
+    return size if body is None else size + wire_bytes(len(body), keyed)
+
+
+def wire_bytes(size: int, keyed: bool) -> int:
+    """The bytes that a frame takes on its connection."""
+    size += CURVE_BYTES * keyed
+    return size + FRAME_BYTES[size > SHORT_FRAME]
 
 
 def _listening(host: str, port: int, segment: int) -> int:
@@ -376,7 +391,7 @@ class Dealer(Wire):
         It does so after an error in the protocol, such as a key that is not known any more.
         """
         if self._paced is not None:
-            self._paced.add(header, body)
+            self._paced.add(message_bytes(header, body, self._keyed))
         try:
             self._send(header, body)
         except zmq.Again:
@@ -387,7 +402,7 @@ class Dealer(Wire):
         """Prepare the connection for pacing by the kernel; None: the kernel cannot."""
         if self._header is not None:
             connection = _connection(b"", self._header)
-            paced = PacedConnection(connection.fd, connection.inode, self._keyed)
+            paced = PacedConnection(connection.fd, connection.inode)
             self._paced = paced if paced.segment else None
         return self._paced
 

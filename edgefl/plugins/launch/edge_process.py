@@ -75,7 +75,7 @@ def run_edges(address: str, order: PrepareEdges, learned: Learning | None) -> in
     name, edges, alone = order.edges[0], list(order.edges), len(order.edges) == 1
     processes: list[EdgeProcess] = []  # the latest one is last
     Thread(target=_obey_the_agent, args=(processes,), name="agent", daemon=True).start()
-    shared = _builder(order, name, learned) if learned is not None or alone else None
+    shared = _builder(order, name, learned, edges) if learned is not None or alone else None
     builders: dict[str, SideBuilder] = {}
 
     def host(edge: str) -> EdgeHost:
@@ -118,9 +118,11 @@ def _status_of(outcome: Outcome, address: str) -> tuple[int, str]:
     return OVER, ""
 
 
-def _builder(order: PrepareEdges, name: str, learned: Learning | None = None) -> SideBuilder:
+def _builder(
+    order: PrepareEdges, name: str, learned: Learning | None = None, edges: Sequence[str] = ()
+) -> SideBuilder:
     data, shards = _path(order.data), _path(order.shards)
-    return SideBuilder(name, None, data, [*order.allow], shards, learned)
+    return SideBuilder(name, None, data, [*order.allow], shards, learned, edges)
 
 
 def _keys(order: PrepareEdges, name: str) -> EdgeKeys | None:

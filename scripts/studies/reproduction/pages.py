@@ -17,7 +17,7 @@ from edgefl.results.run_files import replace_file
 from reproduction import figures
 from reproduction.book import Book, Judged
 from reproduction.entry import MOST_SEEDS, WALL, Entry, Figure, Part, Scale, Verdict
-from reproduction.plans import strategies
+from reproduction.plans import run_command, strategies
 from reproduction.registry import papers
 from reproduction.results import (
     OF_RULE,
@@ -151,7 +151,12 @@ def _box(book: Book, shown: Shown | None) -> str:
         if each.scale is results.scale and name in _methods_in(each.claim.judge)
     )
     told = ", ".join(f"{verdict}: {said[verdict]}" for verdict in Verdict if said[verdict])
-    return f"{text} Its claims there: {told}." if told else text
+    text += f" Its claims there: {told}." if told else ""
+    runs = results.runs(which)
+    command = run_command(
+        shown.part, shown.part.method(name), runs[0].setting, results.scale, [r.seed for r in runs]
+    )
+    return f"{text} The same runs, or with seeds of your own:\n\n```sh\n{command}\n```"
 
 
 def _methods_in(judge: object) -> set[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,17 +20,17 @@ import tomli_w
 
 from edgefl.clocks.setup.resumption import RunStage, run_stage
 from edgefl.config.experiment import Experiment, Stop
-from edgefl.config.file import Config, base_of, load
+from edgefl.config.file import Config, base_of, load, toml_value
 from edgefl.errors import UserError, listed, nearest
 from edgefl.plugins.sweep.choice import Tried, best_of, metric
 from edgefl.plugins.sweep.search import Method, Sampler, Sweep, SweepPlan
-from edgefl.plugins.sweep.settings import GridAxis, Setting, settings, toml_text
+from edgefl.plugins.sweep.settings import GridAxis, Setting, quoted, settings, toml_text
 from edgefl.plugins.sweep.sweep_runs import SweepRun
 from edgefl.results.run_files import replace_file, seed_name
 from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
 from edgefl.strategies.tdma_fl import SyncTdmaFL
-from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale, Tuning
+from reproduction.entry import ROOT, WALL, Entry, MethodPlan, Part, Scale, Tuning
 from reproduction.results import RESULT, TUNING, Key, setting_text
 
 SMALLEST_SHARE = 0.1  # of the budget, for tuning
@@ -272,6 +273,31 @@ class PartPlan:
         kind = catalog.load(entry["strategy"], base_of(self.part.config))
         options = kind.Options.model_fields
         return {name: value for name, value in found.items() if "." in name or name in options}
+
+
+def run_command(
+    part: Part, method: MethodPlan, setting: Mapping[str, str], scale: Scale, seeds: Sequence[int]
+) -> str:
+    """Return the `edgefl run` that repeats a method's table runs, from the repository's folder."""
+    clock = [] if part.clock == WALL else ["--clock", "virtual"]
+    words = ["edgefl", "run", part.config.relative_to(ROOT).as_posix(), *clock]
+    changes = [
+        each if '"' in each else each.replace("'", '"')  # a shell needs fewer marks around it
+        for each in run_changes(part, method, setting, scale)
+    ]
+    return shlex.join([*words, *changes, f"seeds={[*seeds]}"])
+
+
+def run_changes(
+    part: Part, method: MethodPlan, setting: Mapping[str, str], scale: Scale
+) -> list[str]:
+    """Return the changes to a part's config that leave one method, with this setting."""
+    (entry,) = strategies(part.config, [method])
+    entry |= {name: toml_value(text) for name, text in setting.items() if "." not in name}
+    small = part.small if scale is Scale.small else ()
+    changes = [f"strategies=[{quoted(entry)}]", *part.overrides, *small, *method.changes]
+    stop = load(part.config, changes).stop
+    return changes + [change(name, text, stop) for name, text in setting.items() if "." in name]
 
 
 class PartSweep(Sweep):

@@ -13,11 +13,13 @@ from PIL import Image
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.wall.edge.membership import SideBuilder
 from edgefl.commands import data as command
-from edgefl.config.file import load
+from edgefl.config.file import load, to_json
 from edgefl.data import edge_data as material
 from edgefl.data.partition import dirichlet
 from edgefl.errors import UserError
+from edgefl.protocol.messages import Setup
 
 CONFIG = """
 name = "shares"
@@ -221,3 +223,18 @@ def test_the_partition_is_drawn(
         f"samples per edge: {sizes[0]} to {sizes[-1]}, median {sizes[edges // 2]}; labels per"
         " edge: " in capsys.readouterr().out
     )
+
+
+def test_edges_that_share_a_process_have_their_shares_of_every_seed(
+    config: Path, tmp_path: Path
+) -> None:
+    """Files that `edgefl launch` has sent: the next seed is loaded when its run begins."""
+    edges = ["a", "c"]
+    for seed in (1, 2):
+        command.shard(config, tmp_path / f"seed{seed}", [f"seed={seed}"])
+    builder = SideBuilder("a", None, None, [], tmp_path, edges=edges)
+    for seed in (1, 2):
+        one = given(config, seed=seed)
+        setup, whole = Setup(to_json(one, one.strategies[0]), "fedavg"), learning(one, tmp_path)
+        had = {edge: builder.side(setup, edge).samples for edge in edges}
+        assert had == {edge: whole.samples[edge] for edge in edges}

@@ -90,7 +90,6 @@ from edgefl.clocks.wall.coordinator.transfers import (
     Transport,
 )
 from edgefl.clocks.wall.coordinator.workers import Evaluator, Jobs
-from edgefl.clocks.wall.kernel_pacing import segment_for
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.config.experiment import Experiment
 from edgefl.config.experiment import parts as group_parts
@@ -113,6 +112,7 @@ from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned_copy
 from emulator.clock import Agenda, WallClock
 from emulator.host import REAL_TIME, real_time_priority
+from emulator.kernel_pacing import segment_for
 from emulator.links.network import Network
 from emulator.units import NS_PER_S, to_ns
 
@@ -548,11 +548,15 @@ class CoordinatorProcess:
         self.router.close(GOODBYE_MS + round(1000 * self.pacing.behind_s))
         return self._end(strangers)
 
-    def _end(self, strangers: dict[str, int]) -> dict[str, Any]:
+    def _raise_error(self) -> None:
+        """Raise what has ended the logic, if anything has."""
         if self.logic.error is not None:
             with suppress(UserError):  # so that the user can read what led to the error
                 self.run.record.flush()
             raise self.logic.error
+
+    def _end(self, strangers: dict[str, int]) -> dict[str, Any]:
+        self._raise_error()
         if not self.pacing.started and not self.run.coordinator.finished:
             if not self.job.resume:
                 self.run.undo()
@@ -564,6 +568,7 @@ class CoordinatorProcess:
         self.logic.join()
         wall_s = self.logic.elapsed_s()
         self.logic.settle(SETTLE_S)
+        self._raise_error()  # the disk can refuse the last entries of the journal, too
         if not self.run.goes_on:
             self.run.record.hold(None)
         self.background.stop()

@@ -22,7 +22,6 @@ from edgefl.clocks.wall.coordinator.sessions import (
     Session,
     moment,
 )
-from edgefl.clocks.wall.kernel_pacing import PacedConnection
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
 from edgefl.exchange.fault_lives import FaultLives
 from edgefl.exchange.machine import Deliveries, closes_ns
@@ -73,6 +72,7 @@ from edgefl.record.files import PING, TRAINING
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.clock import Agenda, Ticket, WallClock
 from emulator.fidelity import Fidelity
+from emulator.kernel_pacing import PacedConnection
 from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import ChannelLink
 from emulator.units import NS_PER_S
@@ -442,6 +442,16 @@ class Transport:
         paced = self._paced(session)
         return None if flow.transfer.kind != TASK or paced is None else paced.burst()
 
+    def _resume(self, flow: PacedFlow, received: int, now: int) -> None:
+        """Continue a transfer in a new session, whose connection the kernel may not pace.
+
+        An upload needs the difference of the clocks, which is not measured yet.
+        """
+        session = self.sessions[flow.transfer.edge]
+        compared = flow.transfer.direction == "down" or session.rtt_ns != UNKNOWN_RTT
+        flow.kernel &= compared and self._paced(session) is not None
+        self.pacer.resume(flow, received, now)
+
     def _suspend_absent(self, edge: str, now: int) -> None:
         if edge not in self.sessions:
             self.pacer.suspend(edge, now)
@@ -542,10 +552,12 @@ class Transport:
             return
         session.segment = min(self.kernel.pace(session.routing), join.segment)
         paced = self._paced(session)
+        needed_bit_s = self.probes.needed_bit_s(session.edge)
+        if needed_bit_s is None:
+            return  # native links, which nobody paces
         if not session.segment:
             self.without_kernel.add(session.edge)
-        needed_bit_s = self.probes.needed_bit_s(session.edge)
-        if paced is not None and needed_bit_s is not None:
+        if paced is not None:
             paced.limit(PROBE_FASTER * needed_bit_s // 8)
 
     def complete(self, now: int) -> None:
@@ -692,7 +704,7 @@ class Transport:
                 self.tell(messages.Heard(now, flow.transfer.edge, Started(flow.task)))
             self._cancel(flow, now)
             return
-        self.pacer.resume(flow, received, now)
+        self._resume(flow, received, now)
         if received == flow.body and flow.last_byte_ns is None:
             self._last_byte(flow, now)
 
@@ -845,7 +857,7 @@ class Transport:
         known = uploads.get(offer.transfer)
         if known is not None and known.content.offer.digest == offer.digest:
             if known.suspended:
-                self.pacer.resume(known, known.received, now)
+                self._resume(known, known.received, now)
             if known.void and not self._is_void(edge, task, offer.pushes, due_ns):
                 # a push has arrived, and has changed nothing
                 known.void, at_ns = False, max(known.ready_ns, now)

@@ -40,7 +40,6 @@ from edgefl.clocks.wall.edge.work import (
     TrainOrder,
     Turns,
 )
-from edgefl.clocks.wall.kernel_pacing import PacedConnection
 from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.clocks.wall.system import OWN_SYSTEM, SleepWatch, System
 from edgefl.clocks.wall.wire import Dealer, Poller
@@ -72,6 +71,7 @@ from edgefl.protocol.messages import (
     Stamped,
     Welcome,
 )
+from emulator.kernel_pacing import PacedConnection
 
 PATIENCE_S = 60.0
 BACK_OFF_S = (0.05, 2.0)
@@ -147,6 +147,7 @@ class EdgeHost:
         self._reached_s = 0.0  # when the coordinator was heard last, in any session
         self._held: list[bytes] = []  # headers that go together at the end of this turn
         self._pause_s = BACK_OFF_S[0]
+        self._again_s: float | None = None  # when a new session begins; None: there is one
         self._warned = False
         self._said = ""
 
@@ -174,7 +175,7 @@ class EdgeHost:
 
     def turn(self) -> None:
         """Handle what waits in the socket, and what is due."""
-        if self._listen():
+        if self._again_s is None and self._listen():
             self._reached_s = self.system.monotonic_s()
         self.look()
 
@@ -184,6 +185,10 @@ class EdgeHost:
         Refused and Unreachable as for ``run``.
         """
         if self.finished is not None:
+            return
+        if self._again_s is not None:
+            if self.system.monotonic_s() >= self._again_s:
+                self._connect()
             return
         if not self.link.greeted and self.link.dealer.cut_off():
             self._connect()  # a coordinator that has just ended got the Hello
@@ -202,7 +207,10 @@ class EdgeHost:
 
     @property
     def look_every_s(self) -> float:
-        return self.setup.heartbeat_ns / NS_PER_S / 2
+        every_s = self.setup.heartbeat_ns / NS_PER_S / 2
+        if self._again_s is not None and self.frozen_s is None:
+            every_s = min(every_s, max(self._again_s - self.system.monotonic_s(), 0.0))
+        return every_s
 
     def stood_still(self, paused_s: float, slept_s: float) -> None:
         """Nothing could reach this edge for ``paused_s``: it is no silence of the coordinator.
@@ -231,7 +239,8 @@ class EdgeHost:
 
     def thaw(self) -> None:
         assert self.frozen_s is not None
-        self.shared.poller.add(self.link.dealer, self)
+        if self._again_s is None:
+            self.shared.poller.add(self.link.dealer, self)
         if self.work is not None:
             self.work.frozen = False
         frozen_s, self.frozen_s = self.frozen_s, None
@@ -290,6 +299,7 @@ class EdgeHost:
         self.shared.poller.add(dealer, self)
         self.link = SessionLink(dealer, self.system.random_bits(60), self.system.monotonic_s())
         self._held.clear()
+        self._again_s = None
         self._send(Hello(self.name, PROTOCOL, edgefl.__version__))
         self._send_held()
 
@@ -357,14 +367,18 @@ class EdgeHost:
                 self._header(link, last, frames[1].buffer if len(frames) > 1 else None)
             except WireError as error:
                 self._back_off(f"protocol error: {error}")
-            if self.finished is not None or self.link is not link:
+            if not self._goes_on(link):
                 break
             self._send_held()
         return heard
 
+    def _goes_on(self, link: SessionLink) -> bool:
+        """Whether this session has not ended, nor the run."""
+        return self.finished is None and self.link is link and self._again_s is None
+
     def _header(self, link: SessionLink, header: memoryview, body: Any) -> None:
         """Handle a header, unless an earlier one of its frame has ended the session or the run."""
-        if self.finished is not None or self.link is not link:
+        if not self._goes_on(link):
             return
         message, incarnation, number = decode(header)
         if number == link.number:
@@ -372,10 +386,13 @@ class EdgeHost:
             self._frame(message, body)
 
     def _back_off(self, reason: str) -> None:
+        """End this session; ``look`` begins a new one after a pause, in which others work."""
         self._say(f"{printable(reason, MOST_TEXT)}; a new session begins")
-        self.system.sleep(self._pause_s)
+        self._again_s = self.system.monotonic_s() + self._pause_s
         self._pause_s = min(2 * self._pause_s, BACK_OFF_S[1])
-        self._connect()
+        self.link.joined = False
+        self.shared.poller.remove(self.link.dealer)
+        self.link.dealer.close()
 
     def _check_turn(self, message: Any) -> None:
         """Raise WireError unless a coordinator may send this message now.
@@ -599,7 +616,7 @@ class EdgeProcess:
         if self._sleeps.is_due(self.system.passed_ns()):
             slept_ns = self._sleeps.look(*self.system.sleep_reading())
         if slept_ns or paused_s > LONG_TURN_S:
-            for host in self.hosts.values():
+            for host in list(self.hosts.values()):  # one that ends by this leaves them
                 if host.frozen_s is None:
                     self._do(host, partial(host.stood_still, paused_s, slept_ns / NS_PER_S))
 

@@ -80,7 +80,8 @@ def sides(learned: Learning, index: int, data_digest: str) -> Callable[[str, Set
 class SideBuilder:
     """Builds the side of this edge, or of others on this host, from the coordinator's Setup.
 
-    Data and model are loaded once for all strategies. ``learned``: they are loaded already.
+    Data and model are loaded once for all strategies, anew for another seed. ``learned``: they are
+    loaded already. ``edges``: whose data is loaded, of those that share a process; (): this edge's.
     """
 
     def __init__(
@@ -91,9 +92,10 @@ class SideBuilder:
         allowed: list[str],
         shards: Path | None = None,
         learned: Learning | None = None,
+        edges: Sequence[str] = (),
     ) -> None:
         self.name, self.config, self.data, self.allowed = name, config, data, allowed
-        self.shards, self.learned = shards, learned
+        self.shards, self.learned, self.edges = shards, learned, edges or (name,)
         self.strategy = "no strategy"  # name of the last one
         self._made: tuple[Setup, Callable[[str, Setup], EdgeSide]] | None = None
 
@@ -110,7 +112,7 @@ class SideBuilder:
         if self.learned is None or any(
             getattr(before, key) != getattr(experiment, key) for key in KEYS_OF_DATA
         ):
-            self.learned = learning(experiment, base, [self.name])
+            self.learned = learning(experiment, base, self.edges)
         # the strategy differs, its index does not
         self.learned = replace(self.learned, experiment=experiment, _chosen={}, speeds={})
         return sides(self.learned, 0, self.learned.data_digest())

@@ -29,6 +29,7 @@ from edgefl.clocks.wall.edge.work import (
 from edgefl.clocks.wall.system import Mailbox
 from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingPlan
+from edgefl.errors import UserError
 from edgefl.jobs import Train
 from edgefl.protocol.codec import encode, encode_note
 from edgefl.protocol.errors import Refused, Unreachable
@@ -617,3 +618,33 @@ def test_few_edges_join_at_a_time() -> None:
     machine.wait = lambda timeout_s: begun.append(len(machine.made)) or wait(timeout_s)  # type: ignore[func-returns-value,method-assign]
     assert len(machine.run()) == count
     assert begun[0] == MOST_JOINING and begun[-1] == count
+
+
+def test_an_edge_that_pauses_before_a_new_session_keeps_no_neighbour_from_its_work() -> None:
+    """A coordinator that ends all sessions refuses thousands of edges at the same moment."""
+    refused = Script(*JOINED, (AWAY, 7), (AWAY, 7), (AWAY, 7), *JOINED, OVER)
+    other = Script(*JOINED, *[(Ping(number), 7) for number in range(1, 9)], OVER)
+    machine = Machine(e0=refused, e1=other)
+    machine.at = {4: [("freeze", "e0")], 5: [("thaw", "e0")]}
+    assert set(machine.run()) == {"e0", "e1"} and machine.slept == []
+    assert machine.made == ["e0", "e1", "e0", "e0", "e0"]
+    assert [pong.sent_ns for pong in of(Pong, other) if pong.sent_ns] == [*range(1, 9)]
+
+
+def test_an_edge_that_cannot_connect_again_after_a_sleep_ends_alone() -> None:
+    machine = Machine(e0=Script(*JOINED, None, None), e1=Script(*JOINED, *JOINED, OVER))
+    dealer, wait = machine.dealer, machine.wait
+
+    def fails(context: Any, keys: Any, address: str) -> Any:
+        if machine.asleep_s and address.endswith("e0"):
+            raise UserError("no more sockets")
+        return dealer(context, keys, address)
+
+    def sleeps(timeout_s: float) -> tuple[bool, list[EdgeHost]]:
+        found = wait(timeout_s)
+        machine.asleep_s += 600.0 if machine.waits == 3 else 0.0
+        return found
+
+    machine.dealer, machine.wait = fails, sleeps  # type: ignore[method-assign]
+    outcomes = machine.run()
+    assert isinstance(outcomes["e0"], UserError) and outcomes["e1"] == OVER[0]

@@ -15,7 +15,7 @@ from host_reports import FACTS, REPORT
 from msgspec.structs import replace
 from transport_rig import AHEAD_NS, MOST, MS, RATE, READY, Rig, take
 
-from edgefl.clocks.wall.coordinator.sessions import Answered
+from edgefl.clocks.wall.coordinator.sessions import Answered, Session
 from edgefl.clocks.wall.coordinator.thread_messages import (
     Carried,
     EarlyUpdate,
@@ -916,3 +916,50 @@ def test_notes_do_not_wait_behind_a_push_in_the_kernel() -> None:
     rig, _ = paced_rig()
     rig.carry(kind=Pushed, elements=250_000)
     assert rig.transport.paced == {"kernel": 0, "process": 1}
+
+
+def test_edges_on_native_links_need_no_kernel() -> None:
+    rig = Rig(rate=None, kernel=PacingKernel(segment=0))
+    rig.transport.entered(rig.sessions["a"], Join("c", "l", "d", 1, [], []))
+    assert not rig.transport.without_kernel
+
+
+@pytest.mark.parametrize("rtt_ms", [None, 1])
+def test_an_upload_that_goes_on_in_a_new_session_waits_for_no_foreign_clock(
+    rtt_ms: int | None,
+) -> None:
+    """Its Credit must not name a moment before the clocks of both machines are compared."""
+    rig, _ = paced_rig()
+    rig.transport.probes.system = SimpleNamespace(
+        monotonic_ns=lambda: rig.clock.ns, monotonic_s=lambda: rig.clock.ns / NS_PER_S
+    )
+    outgoing = Outgoing(5, Update(1, 0, {"weights": np.zeros(250_000, np.float32)}))
+    offer = replace(outgoing.offer(0), burst=4_000)
+    rig.says("a", offer)
+    rig.grant(Grant("a", 1), 0)
+    rig.until(300 * MS)
+    rig.breaks("a")
+    rig.sent.clear()
+    rig.sessions["a"] = session = Session(b"a", "a", 2, 0, joined=True)
+    if rtt_ms is not None:
+        session.answered(0, rtt_ms * MS, AHEAD_NS)
+    rig.transport.entered(session, Join("c", "l", "d", 1, [1], [], segment=500))
+    rig.says("a", offer)
+    rig.until(1_000 * MS)
+    credits = [m for _, m, _ in rig.sent["a"] if isinstance(m, Credit)]
+    assert credits and {m.leave_ns > 0 for m in credits} == {rtt_ms is not None}
+
+
+def test_a_download_that_goes_on_is_paced_here_if_the_new_connection_cannot_be() -> None:
+    rig, kernel = paced_rig()
+    outgoing = rig.carry(elements=250_000)
+    rig.until(300 * MS)
+    rig.breaks("a")
+    kernel.segment = 0
+    rig.sent.clear()
+    rig.sessions["a"] = session = Session(b"a", "a", 2, 0, joined=True)
+    had = [[outgoing.number, 0]]
+    rig.transport.entered(session, Join("c", "l", "d", 1, [1], had, segment=500))
+    rig.until(600 * MS)
+    sizes = [size for _, message, size in rig.sent["a"] if isinstance(message, Piece)]
+    assert len(sizes) > 10 and sum(sizes[:-1]) <= RATE // 8

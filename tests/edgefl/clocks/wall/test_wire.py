@@ -30,10 +30,10 @@ from edgefl.clocks.wall.connections import (
     MemoryGrowth,
     Watch,
 )
-from edgefl.clocks.wall.kernel_pacing import PacedConnection, wire_bytes
 from edgefl.clocks.wall.system import OWN_SYSTEM
-from edgefl.clocks.wall.wire import MOST_HEADER_BYTES, Dealer, Router
+from edgefl.clocks.wall.wire import MOST_HEADER_BYTES, Dealer, Router, wire_bytes
 from edgefl.errors import UserError
+from emulator.kernel_pacing import PacedConnection
 
 pytestmark = pytest.mark.processes
 
@@ -501,9 +501,15 @@ def test_a_connection_that_is_closed_is_not_paced(context: zmq.Context) -> None:
     assert paced.unsent() == 0
     paced.inode = inode
     assert rate(paced) == 2**64 - 1
-    assert PacedConnection(paced.fd, inode + 1, False).segment == 0
+    assert PacedConnection(paced.fd, inode + 1).segment == 0
     router.forget_others([])
     assert not router.paced and router.pace(b"nobody") == 0
+    dealer.send(b"more")
+    assert router.socket.poll(PATIENCE_MS)
+    ((routing, _, _),) = router.receive(10)
+    assert router.pace(routing)
+    router.cut(routing)
+    assert not router.paced
     router.close()
     dealer.close()
 

@@ -1,15 +1,14 @@
-"""The kernel spaces what ZeroMQ writes on a TCP connection (SO_MAX_PACING_RATE).
+"""The kernel spaces what is written on a TCP connection (SO_MAX_PACING_RATE).
 
 It needs Linux 4.20 or later and no privileges. No queueing discipline is involved: the kernel sets
 a timer for each connection. What is queued leaves at an even rate, however late a process wakes up.
 
 What Linux does, and what follows:
 
-- It counts payload only, so a rate is that of the bytes that libzmq writes (``wire_bytes``).
+- It counts payload only, so a rate is that of the bytes that are written.
 - It sends bursts of half a congestion window, which is ten segments after a pause, and pacing keeps
-  it so. So segments are
-  short (``segment_for``), which is decided before a connection is made: on loopback they would have
-  64 KiB.
+  it so. So segments are short (``segment_for``), which is decided before a connection is made: on
+  loopback they would have 64 KiB.
 - It never spaces the first ten segments of a connection: those of the ping that measures the path.
 - A congestion control that chooses its own rate (BBR) sends slower than it may, so another one is
   chosen for a paced connection.
@@ -21,7 +20,6 @@ import os
 import socket as sockets
 import struct
 from contextlib import suppress
-from typing import Any
 
 from emulator.units import NS_PER_S
 
@@ -36,8 +34,6 @@ INFO_BYTES = SENT_AT + SENT.size
 BURST_SEGMENTS, MOST_BURST_BYTES = 5, 1 << 16
 SEGMENT_BYTES = (536, 9000)  # what every host accepts; a jumbo frame
 OWN_RATE, OTHERS = b"bbr", (b"cubic", b"reno")
-CURVE_BYTES = 33  # what encryption adds to a frame (CurveZMQ, ZeroMQ RFC 26: command MESSAGE)
-SHORT_FRAME, FRAME_BYTES = 255, (2, 9)  # ZMTP's flags and length
 
 
 def segment_for(burst: int) -> int:
@@ -46,23 +42,17 @@ def segment_for(burst: int) -> int:
     return min(max(burst // BURST_SEGMENTS, least), most)
 
 
-def wire_bytes(size: int, keyed: bool) -> int:
-    """The bytes that a frame takes on its connection."""
-    size += CURVE_BYTES * keyed
-    return size + FRAME_BYTES[size > SHORT_FRAME]
-
-
 class PacedConnection:
-    """How fast the kernel sends what is queued on one TCP connection, whose socket libzmq owns.
+    """How fast the kernel sends what is queued on one TCP connection, whose socket others own.
 
-    ``segment``: the bytes of its segments; 0: the kernel cannot pace it. Call ``add`` for each
-    message from now on. Once the connection is closed, nothing has an effect.
+    ``segment``: the bytes of its segments; 0: the kernel cannot pace it. Call ``add`` for all that
+    is written from now on. Once the connection is closed, nothing has an effect.
     """
 
-    def __init__(self, fd: int, inode: int, keyed: bool) -> None:
-        self.fd, self.inode, self.keyed = fd, inode, keyed
+    def __init__(self, fd: int, inode: int) -> None:
+        self.fd, self.inode = fd, inode
         self.limited = False
-        self._queued = self._first = 0  # bytes that libzmq got; bytes sent before these
+        self._queued = self._first = 0  # bytes that were added; bytes sent before these
         self._room = USUAL_ROOM  # bytes that the kernel takes at once
         self.segment = self._prepared()
 
@@ -82,18 +72,16 @@ class PacedConnection:
                 segment = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_MAXSEG)
         return segment
 
-    def add(self, header: bytes, body: Any = None) -> None:
-        """Count a message that libzmq gets."""
-        self._queued += wire_bytes(len(header), self.keyed)
-        if body is not None:
-            self._queued += wire_bytes(len(body), self.keyed)
+    def add(self, size_bytes: int) -> None:
+        """Count bytes that are written, or that libzmq gets to write."""
+        self._queued += size_bytes
 
     def spread(self, more: int, within_ns: int) -> None:
         """Let what is queued, and ``more`` bytes that follow now, leave evenly within this time."""
         with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
             left = self._unsent(socket) + more
             self._limit(socket, max(left * NS_PER_S // within_ns, 1) if within_ns > 0 else None)
-            if left > self._room:  # otherwise libzmq's thread wakes up for each 20 kB
+            if left > self._room:  # otherwise the owner's thread wakes up for each 20 kB
                 self._room = left
                 socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, left)
 
@@ -130,7 +118,7 @@ class PacedConnection:
 
 
 class _Borrowed:
-    """A socket that libzmq owns. OSError if its descriptor has another use by now."""
+    """A socket that others own. OSError if its descriptor has another use by now."""
 
     def __init__(self, fd: int, inode: int) -> None:
         if os.fstat(fd).st_ino != inode:
