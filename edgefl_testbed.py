@@ -20,7 +20,7 @@ VERSION = "0.1.0"
 WHEELS = "edgefl_testbed-*.whl"  # what their files are called
 FOLDER = os.path.dirname(os.path.abspath(__file__))  # of a checkout, or of installed packages
 MARKS = {"edgefl": "exit_status.py", "emulator": "entry_points.txt"}  # files that only ours has
-BAD_INPUT = 2  # as in edgefl/exit_status.py, which may be a file of others
+BAD_INPUT = 2  # as in edgefl/errors.py, which may be a file of others
 
 
 def edgefl() -> None:

@@ -75,6 +75,7 @@ from edgefl.strategies.base.slotted import Slotted, SlottedOptions, Timetable
 from edgefl.strategies.base.strategy import (
     MOST_FAILED,
     LocalRule,
+    ProximalRule,
     SelectingOptions,
     Strategy,
     StrategyOptions,
@@ -82,11 +83,11 @@ from edgefl.strategies.base.strategy import (
 from edgefl.strategies.selection.selector import Ranked, Selector, SelectorOptions
 from edgefl.strategies.syncdrop import HiddenLayer, hidden_layers, submodel_mask
 from edgefl.streams import Streams
-from edgefl.vector_store import VectorStore
 from edgefl.vectors import (
     Layout,
     LayoutEntry,
     Terms,
+    VectorStore,
     aligned,
     aligned_copy,
     blocks,
@@ -111,6 +112,7 @@ __all__ = [
     "StrategyOptions",
     "SelectingOptions",
     "LocalRule",
+    "ProximalRule",
     "Rounds",
     "RoundsOptions",
     "Asynchronous",

@@ -195,14 +195,51 @@ class OwnDisk:
             os.close(fd)
 
 
-class Room(Protocol):
-    """What is done while a disk is full."""
+LOOK_S = 0.5  # how often it tries again
+
+
+class WaitForRoom:
+    """What a run does while its disk is full: it waits, tells the user, and goes on.
+
+    Several threads may wait at once.
+
+    ``say`` gets lines for the user. ``now_s`` and ``sleep`` are the host's clock. ``given_up``
+    tells whether the run must end: then the write fails. ``waited`` gets the file and the seconds,
+    once there is room again.
+    """
+
+    def __init__(
+        self,
+        say: Callable[[str], None],
+        now_s: Callable[[], float],
+        sleep: Callable[[float], None],
+        given_up: Callable[[], bool],
+        waited: Callable[[Path, float], None] = lambda path, waited_s: None,
+    ) -> None:
+        self.say = say
+        self.now_s = now_s
+        self.sleep = sleep
+        self.given_up = given_up
+        self.waited = waited
+        self._since_s: dict[Path, float] = {}  # by the file that waits
 
     def wait(self, path: Path, error: OSError) -> bool:
-        """Return after a while, when there may be room. False: give up."""
+        """Wait a while, until there may be room. False: the run must end."""
+        if path not in self._since_s:
+            self._since_s[path] = self.now_s()
+            self.say(
+                f"{path}: cannot be written ({error.strerror}): the run waits until there is room"
+            )
+        if self.given_up():
+            return False
+        self.sleep(LOOK_S)
+        return True
 
     def over(self, path: Path) -> None:
         """The write that waited was done."""
+        waited_s = self.now_s() - self._since_s.pop(path)
+        self.say(f"{path}: there is room again after {waited_s:.1f} s: the run goes on")
+        self.waited(path, waited_s)
 
 
 class PatientDisk:
@@ -211,7 +248,7 @@ class PatientDisk:
     Once ``room`` gives up, the error is raised. Other errors are raised at once.
     """
 
-    def __init__(self, disk: Disk, room: Room) -> None:
+    def __init__(self, disk: Disk, room: WaitForRoom) -> None:
         self.disk, self.room = disk, room
         self.read, self.view, self.size, self.exists, self.names = (
             disk.read,

@@ -9,6 +9,8 @@ What Linux does, and what follows:
 - It sends bursts of half a congestion window, which is ten segments after a pause, and pacing keeps
   it so. So segments are short (``segment_for``), which is decided before a connection is made: on
   loopback they would have 64 KiB.
+- Bytes that are written with MSG_EOR share no packet with others, so they leave piece by piece with
+  segments of any length. ``emulator proxy`` writes so; libzmq does not.
 - It never spaces the first ten segments of a connection: those of the ping that measures the path.
 - A congestion control that chooses its own rate (BBR) sends slower than it may, so another one is
   chosen for a paced connection.

@@ -3,7 +3,7 @@
 ::
 
     launcher    -> warm parent   PrepareFleet, StartWorkers, ForkEdges, InjectFault
-                <-               FleetReady | RunRefused, ProcessExited
+                <-               FleetReady | RunRefused, ProcessExited, RunRefused
     warm parent -> several edges InjectFault
                 <-               ProcessExited: one of them has ended
     launcher    -> coordinator   StartRun, StopRun

@@ -54,8 +54,8 @@ def get(
 ) -> None:
     """Download a data set from its authors' address, verify its checksum, and unpack it."""
     from edgefl import catalog
+    from edgefl.data.dataset import data_dir
     from edgefl.data.download import fetch
-    from edgefl.data.paths import data_dir
 
     if ":" in name:
         raise UserError(

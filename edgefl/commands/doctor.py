@@ -26,7 +26,7 @@ from edgefl import catalog
 from edgefl.clocks.processes import FILES_JOINING, FILES_PER_EDGE, FILES_PER_SHARED, FILES_SPARE
 from edgefl.commands import show
 from edgefl.config.experiment import FidelityLimits
-from edgefl.data.paths import VARIABLE, cache_dir, data_dir
+from edgefl.data.dataset import VARIABLE, cache_dir, data_dir
 from edgefl.errors import listed
 from edgefl_testbed import NAME, install_command
 from emulator.clock import precise_timers

@@ -22,7 +22,7 @@ from edgefl.config.section import EDGE_ID, PATTERNS
 from edgefl.entry_points import behind
 from edgefl.errors import UserError
 from edgefl.exit_status import NO_ANSWER, REFUSED
-from edgefl.protocol.errors import Refused, Unreachable
+from edgefl.protocol.messages import Refused, Unreachable
 
 if TYPE_CHECKING:
     from edgefl.clocks.wall.edge.state import StateFolder

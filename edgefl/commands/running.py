@@ -35,12 +35,11 @@ from edgefl.clocks.setup.resumption import (
     origin_of,
     read_resumption,
     runs_in,
+    writable,
 )
-from edgefl.clocks.setup.rundir import writable
 from edgefl.commands import show
 from edgefl.config.experiment import Experiment, Stop, group_warnings
-from edgefl.config.file import Changes, Config, load
-from edgefl.config.names import strategy_warnings
+from edgefl.config.file import Changes, Config, load, strategy_warnings
 from edgefl.errors import ProcessDied, UserError, listed, printable
 from edgefl.exit_status import FAILED
 from edgefl.record.files import EXPERIMENT

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, checked
 from edgefl.data.encoded_sets import Sentences, labelled
 from edgefl.data.encoding import TokenOptions
-from edgefl.data.labels import checked
 from edgefl.data.text_tables import file_in, table
 from edgefl.errors import UserError
 

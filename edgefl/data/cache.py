@@ -19,8 +19,7 @@ import numpy as np
 import orjson
 from filelock import FileLock
 
-from edgefl.data.dataset import Dataset, check_finite
-from edgefl.data.paths import CACHE_VARIABLE, cache_dir
+from edgefl.data.dataset import CACHE_VARIABLE, Dataset, cache_dir, check_finite
 from edgefl.data.words import FILE
 from edgefl.errors import UserError, needs, written
 

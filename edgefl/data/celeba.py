@@ -12,9 +12,7 @@ from pydantic import Field
 
 from edgefl.config.section import Section
 from edgefl.data.cache import cached, pictures
-from edgefl.data.dataset import Dataset, by_channel
-from edgefl.data.labels import checked
-from edgefl.data.paths import missing
+from edgefl.data.dataset import Dataset, by_channel, checked, missing
 from edgefl.errors import UserError, as_user_error, nearest
 from emulator.plain_text import read_text
 

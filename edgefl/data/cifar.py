@@ -13,9 +13,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
-from edgefl.data.labels import checked
-from edgefl.data.paths import file_of
+from edgefl.data.dataset import Dataset, checked, file_of
 from edgefl.errors import UserError
 from edgefl.pickles import read_arrays
 

@@ -18,8 +18,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset, by_channel
-from edgefl.data.labels import OwnClasses, class_names, class_numbers, spelled
+from edgefl.data.dataset import Dataset, OwnClasses, by_channel, class_names, class_numbers, spelled
 from edgefl.data.text_tables import DAMAGE, file_in, numbered, opened
 from edgefl.errors import UserError, as_user_error, nearest
 from emulator.plain_text import lines

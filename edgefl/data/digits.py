@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from edgefl.data.dataset import Dataset
-from edgefl.data.labels import stratified
+from edgefl.data.dataset import Dataset, stratified
 from edgefl.errors import needs
 from edgefl.streams import Streams
 

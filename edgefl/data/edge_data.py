@@ -28,9 +28,8 @@ from edgefl.config.experiment import Experiment, Named, Unlabelled
 from edgefl.config.keys import nearest_key
 from edgefl.config.section import Section, Source, validated
 from edgefl.data import shards
-from edgefl.data.dataset import Dataset, check_finite, first_not_finite
+from edgefl.data.dataset import Dataset, check_finite, data_dir, first_not_finite
 from edgefl.data.encoding import TokenOptions
-from edgefl.data.paths import data_dir
 from edgefl.errors import UserError, as_user_error
 from edgefl.streams import Streams
 from emulator.plain_text import read_text

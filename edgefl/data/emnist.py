@@ -12,10 +12,9 @@ import numpy as np
 
 from edgefl.config.section import Section
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset, by_channel
+from edgefl.data.dataset import Dataset, by_channel, file_of
 from edgefl.data.download import Download
 from edgefl.data.idx import pair
-from edgefl.data.paths import file_of
 
 FOLDERS = ("emnist", "gzip", "EMNIST")
 DOWNLOADS = (

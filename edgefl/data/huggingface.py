@@ -12,8 +12,7 @@ from pydantic import Field
 
 from edgefl.data import words
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset, by_channel
-from edgefl.data.labels import checked
+from edgefl.data.dataset import Dataset, by_channel, checked
 from edgefl.data.words import TextOptions
 from edgefl.errors import UserError, nearest, needs
 from edgefl_testbed import install_command

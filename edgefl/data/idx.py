@@ -15,9 +15,7 @@ from typing import IO, cast
 import numpy as np
 
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
-from edgefl.data.labels import checked
-from edgefl.data.paths import file_of
+from edgefl.data.dataset import Dataset, checked, file_of
 from edgefl.errors import UserError
 
 UNSIGNED_BYTE = 0x08

@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from edgefl.data.cache import cached, picture, pictures
-from edgefl.data.dataset import Dataset, by_channel
-from edgefl.data.labels import OwnClasses, class_names
+from edgefl.data.dataset import Dataset, OwnClasses, by_channel, class_names
 from edgefl.errors import UserError, nearest
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")

@@ -12,10 +12,8 @@ import numpy as np
 
 from edgefl.data import text_tables, words
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, checked, file_of, first_of
 from edgefl.data.download import Download
-from edgefl.data.labels import checked
-from edgefl.data.paths import file_of, first_of
 from edgefl.data.words import TextOptions
 
 FOLDERS = ("imdb", "aclImdb", "imdb/aclImdb")

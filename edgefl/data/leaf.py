@@ -17,8 +17,7 @@ from pydantic import Field
 from edgefl.config.section import Section
 from edgefl.data import words
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
-from edgefl.data.labels import checked
+from edgefl.data.dataset import Dataset, checked
 from edgefl.errors import UserError, as_user_error
 from emulator.plain_text import read_text
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, class_names, class_numbers
 from edgefl.data.encoded_sets import OwnFiles, Sentences, labelled
-from edgefl.data.labels import class_names, class_numbers
 from edgefl.data.text_tables import Row, numbered, table
 
 

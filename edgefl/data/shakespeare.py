@@ -16,9 +16,8 @@ from pydantic import Field
 from edgefl.config.section import Section
 from edgefl.data import words
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, file_of
 from edgefl.data.download import Download
-from edgefl.data.paths import file_of
 from edgefl.errors import UserError, as_user_error
 from emulator.plain_text import decoded
 

@@ -10,10 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from edgefl.data.cache import cached
-from edgefl.data.dataset import Dataset, by_channel
+from edgefl.data.dataset import Dataset, by_channel, checked, file_of
 from edgefl.data.download import Download
-from edgefl.data.labels import checked
-from edgefl.data.paths import file_of
 from edgefl.errors import UserError
 
 FOLDERS = ("stl10_binary", "stl10")

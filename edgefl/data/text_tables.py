@@ -17,8 +17,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import orjson
 
-from edgefl.data.labels import spelled
-from edgefl.data.paths import first_of
+from edgefl.data.dataset import first_of, spelled
 from edgefl.errors import UserError, as_user_error, nearest
 from emulator.plain_text import decoded, lines, read_text
 
@@ -47,7 +46,7 @@ def table(
     ``header``: the columns of a CSV without a first line of names; a first line whose first cell is
     no number is skipped. ``labels``: columns whose values name classes or groups; white space
     around them is removed. UserError for a column that is missing, a label that is missing or
-    nearly equal to another one (``edgefl.data.labels.spelled``), or a file that is damaged.
+    nearly equal to another one (``edgefl.data.dataset.spelled``), or a file that is damaged.
     """
     try:
         with opened(path) as file, as_user_error():

@@ -11,10 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from edgefl.data.cache import cached, pictures
-from edgefl.data.dataset import Dataset
+from edgefl.data.dataset import Dataset, checked, file_of
 from edgefl.data.download import Download
-from edgefl.data.labels import checked
-from edgefl.data.paths import file_of
 from edgefl.errors import UserError, as_user_error
 from emulator.plain_text import read_text
 

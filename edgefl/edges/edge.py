@@ -17,6 +17,7 @@ from edgefl.compression.packing import Packing
 from edgefl.edges.training import BEFORE, PUSHES, Merge, TrainingFailure, training_failure
 from edgefl.errors import Bug
 from edgefl.jobs import Train
+from edgefl.protocol.codec import beyond_limits, most_body
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -31,7 +32,6 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
-from edgefl.protocol.transfers import beyond_limits, most_body
 from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
 from edgefl.streams import Streams
 from edgefl.vectors import read_only

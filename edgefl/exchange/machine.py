@@ -8,15 +8,17 @@ A model moves down to its edge. An update is offered, waits until it is granted,
 A transfer is delivered once its link has carried it and its last byte has arrived. Under the
 virtual clock both happen at once. Until then a note, or the end of its edge, may cancel it.
 
-A note has no bytes: it takes the link's latency, or no emulated time at all.
+A note has no bytes: it takes the link's latency, or no emulated time at all. ``FaultLives`` says
+which edges injected faults have killed or frozen.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from msgspec.structs import replace
@@ -39,6 +41,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.record.files import ALL_EDGES
 from emulator.clock import Agenda
+from emulator.faults import Fault
 from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import ChannelLink
 
@@ -360,3 +363,84 @@ class Exchange(Generic[FlowT]):
     def too_late(self, edge: str, kind: str, task: int) -> bool:
         """Whether this transfer answers a closed request: it must not start."""
         return kind == FRESH and self._closed.get(edge) == task
+
+
+# ---------------------------------------------------------------------- injected faults
+class Effect(Enum):
+    """What a fault did to its edge's process."""
+
+    DIED = "died"
+    CAME_BACK = "came back"
+    FROZE = "froze"
+    STAYS_FROZEN = "stays frozen"  # the edge was already frozen
+
+
+class FaultLives:
+    """Which of ``edges`` are down or frozen, and which edges' next update is faulty.
+
+    ``revives``: whether the schedule brings dead edges back. Each death and each return begins a
+    new life, and cancels what was planned for the earlier one.
+    """
+
+    def __init__(self, edges: Collection[str], revives: bool) -> None:
+        self.revives, self._edges = revives, len(edges)
+        self.down: set[str] = set()
+        self._lives: defaultdict[str, int] = defaultdict(int)  # deaths and returns so far
+        self._frozen_until: dict[str, int] = {}
+        self._marked: set[tuple[str, str]] = set()  # (kind of fault, edge)
+
+    def strike(self, fault: Fault, now: int) -> Iterator[Effect]:
+        """Yield what this fault does to its edge's process, in order.
+
+        Carry out each effect before you ask for the next. There is no effect if the edge is down,
+        or if the fault is one of a link, a device or an update.
+        """
+        edge = fault.target
+        match fault.kind:
+            case "kill" | "restart":
+                if edge not in self.down:
+                    self.down.add(edge)
+                    self._begin_life(edge)
+                    yield Effect.DIED
+                if fault.kind == "restart":
+                    self.down.discard(edge)
+                    self._begin_life(edge)
+                    yield Effect.CAME_BACK
+            case "freeze" if edge not in self.down:
+                known_ns = self.frozen_until(edge)
+                self._frozen_until[edge] = max(known_ns, fault.until_ns)
+                yield Effect.STAYS_FROZEN if known_ns > now else Effect.FROZE
+            case "duplicate" | "corrupt":
+                self._marked.add((fault.kind, edge))
+
+    def _begin_life(self, edge: str) -> None:
+        self._lives[edge] += 1
+        self._frozen_until.pop(edge, None)
+
+    def frozen_until(self, edge: str) -> int:
+        """When the edge's latest freeze ends (ns); 0: it was not frozen in this life."""
+        return self._frozen_until.get(edge, 0)
+
+    def in_this_life(self, edge: str, call: Callable[[str, int], None]) -> Callable[[int], None]:
+        """``call(edge, now)`` for an agenda; it does nothing once the edge dies or comes back."""
+        return partial(self._in_life, edge, self._lives[edge], call)
+
+    def _in_life(self, edge: str, life: int, call: Callable[[str, int], None], now: int) -> None:
+        if self._lives[edge] == life:
+            call(edge, now)
+
+    def take(self, kind: str, edge: str) -> bool:
+        """Whether the edge's next update gets this fault. The first call clears the mark."""
+        marked = (kind, edge) in self._marked
+        self._marked.discard((kind, edge))
+        return marked
+
+    @property
+    def some_return(self) -> bool:
+        """Whether an edge is down that the schedule may bring back."""
+        return bool(self.down) and self.revives
+
+    @property
+    def deserted(self) -> bool:
+        """Whether all edges are down and the schedule brings none back."""
+        return not self.revives and len(self.down) == self._edges

@@ -37,8 +37,7 @@ from edgefl.commands.running import (
 )
 from edgefl.config import packaged
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import Changes, Config
-from edgefl.config.names import own_names, server_code
+from edgefl.config.file import Changes, Config, own_names, server_code
 from edgefl.config.section import Section, as_override
 from edgefl.errors import ProcessDied, UserError, nearest
 from edgefl.interface.runs import PathLike, Runs, load

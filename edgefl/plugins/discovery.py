@@ -26,8 +26,7 @@ from edgefl.clocks.network_addresses import ANY, ANY_IPV6, bare, is_loopback, ne
 from edgefl.clocks.wall.wire import KEYS_FOR_NOTHING, KEYS_REQUIRED
 from edgefl.commands import show
 from edgefl.errors import UserError, nearest, needs, printable
-from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import PROTOCOL
+from edgefl.protocol.messages import PROTOCOL, Refused, Unreachable
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo, Zeroconf

@@ -29,6 +29,29 @@ from typing import Annotated, ClassVar
 import numpy as np
 from msgspec import Meta, Struct
 
+
+class WireError(Exception):
+    """The peer sent something malformed, too large or out of order.
+
+    Its session is dropped and counted; the run continues.
+    """
+
+
+class LimitExceeded(WireError):
+    """The peer sent what no honest peer sends, not even by mistake or over a bad path.
+
+    It is quarantined for the rest of the run.
+    """
+
+
+class Refused(Exception):
+    """The other side refuses us: another protocol, config, layout or data; the text says which."""
+
+
+class Unreachable(Refused):
+    """The other side does not answer, or has stopped answering."""
+
+
 PROTOCOL = 10
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20

@@ -7,17 +7,20 @@ can check them.
 The journal is a folder of segments. ``journal-NNNNNN.jsonl`` holds one entry per line,
 ``CRC JSON``; ``journal-NNNNNN.bin`` holds their arrays one after another, and the lines have their
 places and digests. Old runs have one segment, ``journal.jsonl`` and ``journal.bin``.
+
+``replay``: a fresh strategy must make the same decisions, bit for bit.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, fields
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
@@ -26,12 +29,16 @@ import numpy as np
 import orjson
 
 from edgefl.disk import Disk, OwnDisk
-from edgefl.errors import UserError, listed
+from edgefl.errors import UserError, listed, own_place, told, users_place
 from edgefl.record.files import renamed
 from edgefl.record.rows import digest, event_row, fingerprint
 from edgefl.record.tables import RowFile, not_written
+from edgefl.snake_case import snake
+from edgefl.strategies.base import events_and_decisions as do
+from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Decision, Event, JobDone, UpdateArrived
-from edgefl.vectors import aligned_copy
+from edgefl.strategies.base.strategy import Strategy
+from edgefl.vectors import aligned_copy, read_only
 
 NOTHING: Mark = (0, 0)
 OLD = "journal"  # the name of the only segment of an old journal, without the endings
@@ -516,3 +523,100 @@ class _Digests:
 
 def _text(row: Any) -> bytes:
     return orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+# ---------------------------------------------------------------------- replay
+EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
+
+
+@dataclass(slots=True)
+class Replay:
+    """The result of a replay: number of events, last version, last weights."""
+
+    weights: np.ndarray
+    events: int = 0
+    version: int = 0
+
+
+def replay(
+    directory: Path,
+    strategy: Strategy,
+    say: Callable[[str], None] = lambda line: None,
+    received: Callable[[np.ndarray, int], np.ndarray] = lambda model, version: model,
+    until: int | None = None,
+) -> Replay:
+    """Give ``strategy`` the events of the journal in ``directory``.
+
+    ``say`` gets a line if the end of the journal is torn. ``received``: the model that an edge gets
+    of a model that is sent as a version. ``until``: the replay ends with this version. UserError
+    names the first event whose decisions differ from the journal.
+    """
+    result = Replay(strategy.weights)
+    read_only([strategy.weights])  # as in the run, also below
+    bases: dict[int, np.ndarray] = {}  # of the open tasks
+    numbers = count()
+    if until == 0:
+        return result
+    for event in (event for entry in read(directory, say=say) for event in entry.events):
+        result.events += 1
+        made = _event(event, bases)
+        try:
+            decisions = do.up_to_finish(strategy.handle(made, event.now))
+        except (UserError, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # also SystemExit
+            module = type(strategy).__module__
+            place = own_place(error, module) or users_place(error)
+            raise UserError(
+                f"{directory}: event {result.events} ({event.row['event']}):"
+                f" {type(strategy).__name__} failed: {told(error, module)}{place}"
+            ) from error
+        found = _plain([fingerprint(decision) for decision in decisions])
+        if found != event.decisions:
+            raise UserError(
+                f"{directory}: event {result.events} ({event.row['event']}) decided {found}, the"
+                f" journal has {event.decisions}"
+            )
+        for decision in decisions:
+            match decision:
+                case do.Assign():
+                    model = received(decision.vectors["weights"], result.version)
+                    read_only([model, *decision.vectors.values()])
+                    bases |= {next(numbers): model for _ in decision.edges}
+                case do.Cancel():
+                    del bases[decision.task]
+                case do.Publish():
+                    result.version, result.weights = result.version + 1, decision.weights
+                    read_only([decision.weights])
+                    if result.version == until:
+                        return result
+    return result
+
+
+def _event(event: JournalEvent, bases: dict[int, np.ndarray]) -> ev.Event:
+    """Return the event with its arrays; an update or a closing ends its task in ``bases``."""
+    kind = EVENTS[event.row["event"]]
+    values: dict[str, Any] = {
+        f.name: event.row[f.name] for f in fields(kind) if f.name in event.row
+    }
+    if kind in (ev.UpdateArrived, ev.TaskClosed):
+        base = bases.pop(values["task"])
+    if kind is ev.UpdateArrived:
+        values |= {"base": base}
+    if kind in (ev.UpdateArrived, ev.JobDone):
+        read_only(event.arrays.values())
+        values |= {"vectors": event.arrays}
+    if kind is ev.Evaluated:
+        values["version"] = event.row["of_version"]
+        scores = values["scores"].items()  # JSON has no nan
+        values["scores"] = {name: math.nan if n is None else n for name, n in scores}
+    made: ev.Event = kind(**values)
+    return made
+
+
+def _plain(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return ``rows`` as JSON would return them: tuples become lists."""
+    return [
+        {key: list(value) if isinstance(value, tuple) else value for key, value in row.items()}
+        for row in rows
+    ]

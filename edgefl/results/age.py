@@ -626,7 +626,7 @@ def _merged(
     publications: Publications,
     now_s: np.ndarray,
 ) -> MergedUpdates:
-    """The updates that are in a model, as ``edgefl.record.counters`` counts them."""
+    """The updates that are in a model, as ``edgefl.record.rows`` counts them."""
     rows, decisions, text = events.rows, events.decisions, events.texts.number
     do, in_row = decisions.texts_of("do"), events.decided_in
     arrived = np.flatnonzero(rows.texts_of("event") == text("update_arrived"))

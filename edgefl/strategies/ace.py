@@ -17,8 +17,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, Report, UpdateArrived
-from edgefl.vector_store import VectorStore
-from edgefl.vectors import aligned_copy, blocks, mix
+from edgefl.vectors import VectorStore, aligned_copy, blocks, mix
 
 
 class ACEOptions(AsynchronousOptions):

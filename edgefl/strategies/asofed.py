@@ -14,7 +14,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import AsynchronousOptions, Timed
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, UpdateArrived
-from edgefl.strategies.fedprox import Pull
+from edgefl.strategies.base.strategy import ProximalRule
 from edgefl.vectors import Layout, with_changes
 
 
@@ -35,7 +35,7 @@ class ASOFedOptions(AsynchronousOptions):
     """
 
 
-class Memory(Pull):
+class Memory(ProximalRule):
     """zeta = g - v + h ;  z = w - r eta zeta ;  h <- beta h + (1 - beta) v ;  v <- g ;  send z.
 
     g is the gradient of the local loss with the proximal term, summed over the local run: (w -

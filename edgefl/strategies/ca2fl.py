@@ -12,8 +12,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.buffered import Buffered, BufferedOptions
 from edgefl.strategies.base.events_and_decisions import Decision, Report, UpdateArrived
-from edgefl.vector_store import VectorStore
-from edgefl.vectors import aligned_copy, blocks
+from edgefl.vectors import VectorStore, aligned_copy, blocks
 
 
 class CA2FLOptions(BufferedOptions):

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from edgefl.strategies.base.asynchronous import Asynchronous, AsynchronousOptions
 from edgefl.strategies.base.events_and_decisions import UpdateArrived
-from edgefl.strategies.fedprox import Pull
+from edgefl.strategies.base.strategy import ProximalRule
 from edgefl.vectors import mix
 
 
@@ -48,7 +48,7 @@ class FedAsync(Asynchronous):
     """alpha_t = alpha s(gap) ;  w <- (1 - alpha_t) w + alpha_t w_k."""
 
     Options = FedAsyncOptions
-    rule = Pull
+    rule = ProximalRule
 
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         return mix(self.weights, update.weights, self.alpha(gap))

@@ -8,17 +8,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from edgefl.strategies.base.rounds import RoundsOptions
-from edgefl.strategies.base.strategy import LocalRule
+from edgefl.strategies.base.strategy import ProximalRule
 from edgefl.strategies.fedavg import FedAvg
-
-
-class Pull(LocalRule):
-    """g <- g + mu (w - w_start): the gradient of the proximal term (mu/2) ||w - w_start||^2."""
-
-    @property
-    def proximal_weight(self) -> float:
-        weight: float = self.options.mu
-        return weight
 
 
 class FedProxOptions(RoundsOptions):
@@ -30,4 +21,4 @@ class FedProx(FedAvg):
     """The server is FedAvg's. Stragglers do no partial work (the paper's drop_percent)."""
 
     Options = FedProxOptions
-    rule = Pull
+    rule = ProximalRule

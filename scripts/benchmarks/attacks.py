@@ -26,7 +26,6 @@ from edgefl import __version__
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
 from edgefl.clocks.wall.keys import EdgeKeys, secure_edge
 from edgefl.protocol.codec import decode, decode_note, encode, encode_note, unbundled
-from edgefl.protocol.errors import WireError
 from edgefl.protocol.messages import (
     MAX_PAIRS,
     PROTOCOL,
@@ -47,6 +46,7 @@ from edgefl.protocol.messages import (
     Stamped,
     Update,
     Welcome,
+    WireError,
 )
 
 SAMPLES = 10  # reported number of samples

@@ -23,8 +23,7 @@ from typing import Any
 from table import TIMES, Row, arguments, host_line, load, report, run, say
 
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.virtual.pool.engine import Engine, InProcessEngine
-from edgefl.clocks.virtual.pool.executor import Executor, RunOutcome
+from edgefl.clocks.virtual.pool.engine import Engine, Executor, InProcessEngine, RunOutcome
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError

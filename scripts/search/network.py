@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edgefl.protocol.codec import decode, unbundled
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import WireError
 from search.machine import NS_PER_S, Process, SimulatedThread, running
 
 MS = 1_000_000

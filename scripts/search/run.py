@@ -16,7 +16,7 @@ from edgefl.clocks.process_messages import ProgressLine
 from edgefl.clocks.wall.coordinator.process import CoordinatorProcess
 from edgefl.clocks.wall.edge.host import EdgeHost
 from edgefl.errors import UserError
-from edgefl.protocol.errors import Refused, Unreachable
+from edgefl.protocol.messages import Refused, Unreachable
 from edgefl.record.files import CONFIG, SUMMARY
 from search.disk import SimulatedDisk
 from search.faults import COORDINATOR, Fault, plan

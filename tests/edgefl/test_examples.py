@@ -17,7 +17,7 @@ from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.record.replay import replay
+from edgefl.record.journal import replay
 from edgefl.strategies.base.catalog import own_modules
 from edgefl.strategies.base.strategy import Strategy
 

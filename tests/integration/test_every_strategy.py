@@ -20,7 +20,7 @@ from state_relay import Relay, begun
 
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.commands import lists as listings
-from edgefl.record.replay import replay
+from edgefl.record.journal import replay
 from edgefl.results import compare as results
 from edgefl.results import run_files
 from edgefl.results.read import read_csv, read_events

@@ -15,8 +15,8 @@ from processes import SMALL, patiently
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.rundir import replay_run
-from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.file import load
 from edgefl.jobs import Distill

@@ -13,8 +13,7 @@ from edgefl.clocks.wall.edge.work import EdgeSide, EdgeWork, OwnMachine
 from edgefl.clocks.wall.system import System
 from edgefl.edges.edge import Edge
 from edgefl.protocol.codec import decode, encode, unbundled
-from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import Hello, Setup
+from edgefl.protocol.messages import Hello, Setup, WireError
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate
 

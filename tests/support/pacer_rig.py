@@ -8,8 +8,8 @@ import numpy as np
 
 from edgefl.exchange.machine import Exchange
 from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
+from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Assignment
-from edgefl.protocol.transfers import Outgoing
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.fidelity import Fidelity

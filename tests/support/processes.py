@@ -28,7 +28,7 @@ from edgefl.clocks.wall.edge.work import EdgeSide, OwnMachine
 from edgefl.config.file import shared_digest
 from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingFailure
-from edgefl.protocol.codec import decode, encode, unbundled
+from edgefl.protocol.codec import Incoming, Outgoing, decode, encode, unbundled
 from edgefl.protocol.messages import (
     PROTOCOL,
     Arrived,
@@ -45,7 +45,6 @@ from edgefl.protocol.messages import (
     Update,
     Welcome,
 )
-from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.results.read import read_events
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Rate

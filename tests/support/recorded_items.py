@@ -24,8 +24,8 @@ from edgefl.clocks.wall.coordinator.thread_messages import JobOrder
 from edgefl.clocks.wall.system import OWN_SYSTEM
 from edgefl.disk import OwnDisk
 from edgefl.jobs import Evaluate
+from edgefl.protocol.codec import Incoming, Outgoing
 from edgefl.protocol.messages import FreshRequest, Joined, Ready, Started, TaskFailed, Update
-from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.tables import at_once
 from edgefl.strategies.base.events_and_decisions import EdgeLost
 from emulator.fidelity import Fidelity

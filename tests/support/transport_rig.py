@@ -20,8 +20,8 @@ from edgefl.clocks.wall.coordinator.transfers import (
 )
 from edgefl.exchange.machine import Exchange
 from edgefl.exchange.pacer import Pacer, PiecePlan
+from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Arrived, Assignment, Credit, Join, Piece, Ping, Ready, Update
-from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.capacity.rates import Constant
 from emulator.clock import Agenda

@@ -28,13 +28,12 @@ from edgefl.clocks.setup.plan import options, packing
 from edgefl.compiled.network import Unsuited, first_weights, network_of
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import slowed
-from edgefl.config.names import kind_of
+from edgefl.config.file import kind_of
 from edgefl.data import edge_data as material
 from edgefl.data import encoding
-from edgefl.data.dataset import Dataset, NormalisedRows, Task, check_finite
+from edgefl.data.dataset import Dataset, NormalisedRows, Task, check_finite, data_dir
 from edgefl.data.edge_data import unlabelled
 from edgefl.data.encoding import TOKENIZER_FILES
-from edgefl.data.paths import data_dir
 from edgefl.data.words import FILE as VOCABULARY
 from edgefl.edges.edge import Edge, TrainerLike
 from edgefl.edges.training import (

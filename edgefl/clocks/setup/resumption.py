@@ -4,16 +4,18 @@
 resumed from it. The config.toml of each run has what was found out later: the chosen speed, the
 port, the digest of the data. ``RunFolder`` lets only one command write at a time, and moves aside
 what earlier runs have left. ``Resumption`` says which runs are finished, broken off or not begun.
+The last part says which files are those of a run, and deletes them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from dataclasses import replace as with_values
 from datetime import UTC, datetime
@@ -32,15 +34,17 @@ from edgefl.catalog import MAIN, main_file, source_of
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.network import with_patterns
-from edgefl.clocks.setup.rundir import clear, finished, holds_results, unfinished, writable
 from edgefl.config.experiment import Experiment, Stop, availability_file, traces
-from edgefl.config.file import FACTS, dump, load, with_stop
-from edgefl.config.names import kind_of, own_names, server_code
+from edgefl.config.file import FACTS, dump, kind_of, load, own_names, server_code, with_stop
 from edgefl.config.toml import parsed
-from edgefl.disk import OwnDisk, free_name
+from edgefl.disk import Disk, OwnDisk, free_name
 from edgefl.errors import UserError, listed, undamaged
+from edgefl.record import files
 from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS, EXPERIMENT, LINKS, SUMMARY, SWEEP
 from edgefl.record.journal import segments
+from edgefl.record.record import TABLES as TABLE_COLUMNS
+from edgefl.record.tables import parts
+from edgefl.results import families
 from edgefl.results.read import read_csv, read_events
 from edgefl.results.run_files import read_config, read_summary, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF, LENGTHENED, counters
@@ -766,3 +770,155 @@ def check_data(directory: Path, digest: str, frozen_digest: str = "") -> None:
             f"{directory}: the data have changed since the run began (digest {then}, now {digest}):"
             " expected the same data to resume it"
         )
+
+
+# ---------------------------------------------------------------------- files of runs
+# Regular expressions, like those that follow.
+AT_THE_END = tuple(map(re.escape, (files.SUMMARY, files.MODEL, files.LAYOUT)))
+JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
+CHECKPOINT = rf"{files.CHECKPOINTS}/checkpoint-\d+\.(json|safetensors)(\.part)?"
+TABLES = "|".join(path.partition(".")[0] for path in (files.EVENTS, *TABLE_COLUMNS))
+PART = rf"({TABLES})-\d{{6,}}\.(jsonl|csv)(\.gz)?(\.part)?"
+# Files that not every run writes, or not at its start.
+LATE = (
+    *AT_THE_END,
+    JOURNAL,
+    CHECKPOINT,
+    PART,
+    r"journal/(initial\.safetensors|layout\.json)",
+    *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
+    *map(re.escape, (files.CLIENTS, files.ENERGY)),
+    r"vocabulary\.txt",
+)
+ALL = (*map(re.escape, (files.CONFIG, files.EVENTS, files.LINKS, files.METRICS)), *LATE)
+FOLDERS = ("journal", files.CHECKPOINTS)
+
+
+def written(directory: Path, disk: Disk, patterns: Collection[str] = ALL) -> list[str]:
+    """The names of the files in ``directory`` that a run writes; of all or of some sorts."""
+    names = [*disk.names(directory)]
+    names += [f"{each}/{name}" for each in FOLDERS for name in disk.names(directory / each)]
+    return [name for name in names if any(re.fullmatch(each, name) for each in patterns)]
+
+
+OUT = "expected --out DIR that can be written"
+FIRST_BYTES = b'{"t":'  # of events.jsonl
+
+
+@contextmanager
+def writable(directory: Path, to_be: str = "written", resumed: bool = False) -> Iterator[None]:
+    """Turn an OSError while writing to ``directory`` into a UserError of one line.
+
+    ``resumed``: the run cannot go on in another directory.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or directory
+        what = f"{place}: cannot be {to_be} ({error.strerror})"
+        instead = "make it writable, for a run goes on in its own directory" if resumed else OUT
+        raise UserError(f"{what}; {instead}") from error
+
+
+def clear(folder: Path, but: Path | None = None) -> list[str]:
+    """Delete the files of earlier runs in ``folder``, and their comparison.
+
+    This covers all strategies and seeds. Only files that a run writes are deleted, and only in
+    directories of runs. Other files stay, and so does the directory ``but``, which is being
+    written. Returns the names of the strategies whose runs are deleted. UserError if a file cannot
+    be deleted.
+    """
+    with writable(folder):
+        runs = [
+            run
+            for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
+            for run in _ours(path)
+            if run != but
+        ]
+        for directory in runs:
+            remove_run(directory)
+            if directory.parent != folder:
+                with suppress(OSError):  # not empty: other seeds, or the user's files
+                    directory.parent.rmdir()
+        if runs:
+            remove(folder, families.files())
+    return sorted({run.relative_to(folder).parts[0] for run in runs})
+
+
+def remove_run(directory: Path) -> None:
+    """Delete the files that a run has written to ``directory``; other files stay."""
+    with writable(directory):
+        if _is_ours(directory):
+            remove(directory, written(directory, OwnDisk()))
+
+
+def unfinished(folder: Path) -> bool:
+    """Whether ``folder`` holds a run that has begun and was broken off: killed, or interrupted."""
+    return any(
+        _has_rows(run) and finished(run) in (None, *BROKEN_OFF)
+        for path in folder.iterdir()
+        for run in _ours(path)
+    )
+
+
+def holds_results(folder: Path) -> bool:
+    """Whether ``folder`` holds rows or a summary of a run, a comparison or a sweep.
+
+    This covers directories that are links, and files that no run has written.
+    """
+    if any((folder / name).exists() for name in (files.SWEEP, *families.files())):
+        return True
+    return any(
+        _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))
+        for path in folder.iterdir()
+        for run in (path, *path.glob("seed*"))
+    )
+
+
+def _has_rows(run: Path) -> bool:
+    events = run / files.EVENTS
+    return bool(parts(events)) or (events.is_file() and events.stat().st_size > 0)
+
+
+def finished(run: Path) -> str | None:
+    """Why the run ended; None if it has no summary, or a damaged one."""
+    try:
+        summary = orjson.loads((run / files.SUMMARY).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    reason = summary.get("finished") if isinstance(summary, dict) else None
+    return None if reason is None else str(reason)
+
+
+def _ours(directory: Path) -> list[Path]:
+    """The directories of runs in a strategy's directory: itself, and one per seed.
+
+    Symbolic links are skipped, so that nothing outside the folder is deleted.
+    """
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    return [path for path in (directory, *sorted(directory.glob("seed*"))) if _is_ours(path)]
+
+
+def _is_ours(directory: Path) -> bool:
+    """Whether a run has written this directory. False for symbolic links."""
+    events = directory / files.EVENTS
+    if directory.is_symlink() or not events.is_file():
+        return False
+    try:
+        with events.open("rb") as file:
+            # b"": the run ended before its first event
+            return file.read(len(FIRST_BYTES)) in (b"", FIRST_BYTES)
+    except OSError:
+        return False
+
+
+def remove(directory: Path, names: Collection[str]) -> None:
+    """Delete these files, and the folders that are then empty."""
+    for name in names:
+        (directory / name).unlink(missing_ok=True)
+    folders = {directory, *(directory / each for each in FOLDERS)}
+    folders |= {(directory / name).parent for name in names}
+    for folder in sorted(folders, reverse=True):  # the inner ones first
+        with suppress(OSError):  # not empty, or missing
+            folder.rmdir()

@@ -1,17 +1,15 @@
-"""A run directory: open it with the resolved config, close it with the summary, remove its files,
-replay it.
+"""A run directory: open it with the resolved config, close it with the summary, replay it.
 
 Both clocks use it.
 """
 
 from __future__ import annotations
 
-import re
 import subprocess
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,23 +24,22 @@ from edgefl.checkpoints.codec import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup.network import absent_times, latencies
 from edgefl.clocks.setup.plan import packing, strategy, task_limits
+from edgefl.clocks.setup.resumption import AT_THE_END, FOLDERS, LATE, remove, writable, written
 from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Evaluation, Experiment, availability_file, traces
 from edgefl.config.experiment import parts as groups
-from edgefl.config.file import FACTS, dump, load
-from edgefl.config.names import kind_of, own_names, server_code
+from edgefl.config.file import FACTS, dump, kind_of, load, own_names, server_code
 from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError, undamaged
 from edgefl.record import files
-from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
-from edgefl.record.record import TABLES as TABLE_COLUMNS
 from edgefl.record.record import Record, journal_sizes
-from edgefl.record.tables import Later, Rotation, at_once, parts, write_whole
+from edgefl.record.rows import Counters
+from edgefl.record.tables import Later, Rotation, at_once, write_whole
 from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.read import read_csv
@@ -55,34 +52,7 @@ from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from edgefl.record.replay import Replay
-
-# Regular expressions, like those that follow.
-AT_THE_END = tuple(map(re.escape, (files.SUMMARY, files.MODEL, files.LAYOUT)))
-JOURNAL = r"journal/journal(-\d+)?\.(jsonl|bin)"
-CHECKPOINT = rf"{files.CHECKPOINTS}/checkpoint-\d+\.(json|safetensors)(\.part)?"
-TABLES = "|".join(path.partition(".")[0] for path in (files.EVENTS, *TABLE_COLUMNS))
-PART = rf"({TABLES})-\d{{6,}}\.(jsonl|csv)(\.gz)?(\.part)?"
-# Files that not every run writes, or not at its start.
-LATE = (
-    *AT_THE_END,
-    JOURNAL,
-    CHECKPOINT,
-    PART,
-    r"journal/(initial\.safetensors|layout\.json)",
-    *map(re.escape, (files.SLOTS, files.MEASURED, files.LABELS, files.EDGES, files.HOSTS)),
-    *map(re.escape, (files.CLIENTS, files.ENERGY)),
-    r"vocabulary\.txt",
-)
-ALL = (*map(re.escape, (files.CONFIG, files.EVENTS, files.LINKS, files.METRICS)), *LATE)
-FOLDERS = ("journal", files.CHECKPOINTS)
-
-
-def written(directory: Path, disk: Disk, patterns: Collection[str] = ALL) -> list[str]:
-    """The names of the files in ``directory`` that a run writes; of all or of some sorts."""
-    names = [*disk.names(directory)]
-    names += [f"{each}/{name}" for each in FOLDERS for name in disk.names(directory / each)]
-    return [name for name in names if any(re.fullmatch(each, name) for each in patterns)]
+    from edgefl.record.journal import Replay
 
 
 def write_summary(
@@ -166,8 +136,6 @@ def compression_section(packed: Packing | None, counters: Counters) -> dict[str,
 
 
 FLUSH_S = 0.5
-OUT = "expected --out DIR that can be written"
-FIRST_BYTES = b'{"t":'  # of events.jsonl
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,7 +313,7 @@ class OpenRun:
 
         The experiment's directory stays.
         """
-        _remove(self.directory, written(self.directory, self.disk))
+        remove(self.directory, written(self.directory, self.disk))
         with suppress(OSError):  # not empty, or missing
             self.directory.parent.rmdir()
 
@@ -391,129 +359,10 @@ class OpenRun:
         return journal
 
 
-@contextmanager
-def writable(directory: Path, to_be: str = "written", resumed: bool = False) -> Iterator[None]:
-    """Turn an OSError while writing to ``directory`` into a UserError of one line.
-
-    ``resumed``: the run cannot go on in another directory.
-    """
-    try:
-        yield
-    except OSError as error:
-        place = error.filename or directory
-        what = f"{place}: cannot be {to_be} ({error.strerror})"
-        instead = "make it writable, for a run goes on in its own directory" if resumed else OUT
-        raise UserError(f"{what}; {instead}") from error
-
-
-def clear(folder: Path, but: Path | None = None) -> list[str]:
-    """Delete the files of earlier runs in ``folder``, and their comparison.
-
-    This covers all strategies and seeds. Only files that a run writes are deleted, and only in
-    directories of runs. Other files stay, and so does the directory ``but``, which is being
-    written. Returns the names of the strategies whose runs are deleted. UserError if a file cannot
-    be deleted.
-    """
-    with writable(folder):
-        runs = [
-            run
-            for path in (sorted(folder.iterdir()) if folder.is_dir() else ())
-            for run in _ours(path)
-            if run != but
-        ]
-        for directory in runs:
-            remove_run(directory)
-            if directory.parent != folder:
-                with suppress(OSError):  # not empty: other seeds, or the user's files
-                    directory.parent.rmdir()
-        if runs:
-            _remove(folder, families.files())
-    return sorted({run.relative_to(folder).parts[0] for run in runs})
-
-
-def remove_run(directory: Path) -> None:
-    """Delete the files that a run has written to ``directory``; other files stay."""
-    with writable(directory):
-        if _is_ours(directory):
-            _remove(directory, written(directory, OwnDisk()))
-
-
-def unfinished(folder: Path) -> bool:
-    """Whether ``folder`` holds a run that has begun and was broken off: killed, or interrupted."""
-    return any(
-        _has_rows(run) and finished(run) in (None, *BROKEN_OFF)
-        for path in folder.iterdir()
-        for run in _ours(path)
-    )
-
-
-def holds_results(folder: Path) -> bool:
-    """Whether ``folder`` holds rows or a summary of a run, a comparison or a sweep.
-
-    This covers directories that are links, and files that no run has written.
-    """
-    if any((folder / name).exists() for name in (files.SWEEP, *families.files())):
-        return True
-    return any(
-        _has_rows(run) or any((run / name).exists() for name in (files.SUMMARY, files.METRICS))
-        for path in folder.iterdir()
-        for run in (path, *path.glob("seed*"))
-    )
-
-
-def _has_rows(run: Path) -> bool:
-    events = run / files.EVENTS
-    return bool(parts(events)) or (events.is_file() and events.stat().st_size > 0)
-
-
-def finished(run: Path) -> str | None:
-    """Why the run ended; None if it has no summary, or a damaged one."""
-    try:
-        summary = orjson.loads((run / files.SUMMARY).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return None
-    reason = summary.get("finished") if isinstance(summary, dict) else None
-    return None if reason is None else str(reason)
-
-
 def lengthenings(run: Path) -> dict[str, Any]:
     """Return {"lengthened": how often the run was lengthened, and how}; {} if it never was."""
     found = read_config(run).get(FACTS, {}).get("lengthened")
     return {"lengthened": found} if found else {}
-
-
-def _ours(directory: Path) -> list[Path]:
-    """The directories of runs in a strategy's directory: itself, and one per seed.
-
-    Symbolic links are skipped, so that nothing outside the folder is deleted.
-    """
-    if directory.is_symlink() or not directory.is_dir():
-        return []
-    return [path for path in (directory, *sorted(directory.glob("seed*"))) if _is_ours(path)]
-
-
-def _is_ours(directory: Path) -> bool:
-    """Whether a run has written this directory. False for symbolic links."""
-    events = directory / files.EVENTS
-    if directory.is_symlink() or not events.is_file():
-        return False
-    try:
-        with events.open("rb") as file:
-            # b"": the run ended before its first event
-            return file.read(len(FIRST_BYTES)) in (b"", FIRST_BYTES)
-    except OSError:
-        return False
-
-
-def _remove(directory: Path, names: Collection[str]) -> None:
-    """Delete these files, and the folders that are then empty."""
-    for name in names:
-        (directory / name).unlink(missing_ok=True)
-    folders = {directory, *(directory / each for each in FOLDERS)}
-    folders |= {(directory / name).parent for name in names}
-    for folder in sorted(folders, reverse=True):  # the inner ones first
-        with suppress(OSError):  # not empty, or missing
-            folder.rmdir()
 
 
 def git_commit(folder: Path = Path(__file__).parent) -> str:
@@ -565,7 +414,7 @@ def replay_run(
     ``say`` gets a line if the end of its journal is torn. UserError if a file is missing, a
     decision differs, or the last weights differ from model.safetensors.
     """
-    from edgefl.record.replay import replay  # only this command needs it
+    from edgefl.record.journal import replay  # only this command needs it
 
     journal = run / "journal"
     for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):

@@ -1,7 +1,7 @@
 """Runs under the virtual clock: the next event is taken, and time jumps to its moment.
 
-Start here: ``run`` runs one strategy, with checkpoints to go on from; ``run_batch`` runs many.
+Start here: ``run`` carries out what the actors of one strategy decide, each at its emulated moment,
+with checkpoints to go on from; ``run_batch`` runs many.
 
-- ``host``: carries out what the actors decide, at its emulated moment
 - ``pool``: who trains: this process, its forks, or a Ray cluster
 """

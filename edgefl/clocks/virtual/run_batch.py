@@ -12,13 +12,13 @@ import select
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from edgefl.clocks.choices import EngineName, Power
 from edgefl.clocks.ipc import Channel
@@ -34,8 +34,10 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import fork
 from edgefl.clocks.setup.learning import Learning
-from edgefl.clocks.virtual.pool.engine import Engine, check_one_worker, open_pool
-from edgefl.clocks.virtual.run import DelayedInterrupt, Saving, run_virtual
+from edgefl.clocks.setup.plan import options
+from edgefl.clocks.virtual.pool.engine import Engine
+from edgefl.clocks.virtual.pool.workers import ForkedBackend, WorkerBackend, WorkerPool
+from edgefl.clocks.virtual.run import DelayedInterrupt, Saving, in_process, run_virtual
 from edgefl.config.experiment import Experiment, Stop
 from edgefl.errors import Bug, UserError
 from edgefl.results.run_files import title
@@ -413,3 +415,66 @@ class RunBatch:
             if self.interrupted:
                 return False
         return True
+
+
+# ---------------------------------------------------------------------- workers
+def check_one_worker(experiment: Experiment, workers: int, ray: bool) -> None:
+    """UserError if tasks are to be merged, and trained by several workers or on Ray, too."""
+    at_once = experiment.training.tasks_at_once
+    if (at_once or 1) > 1 and (workers > 1 or ray):
+        found = "--engine ray" if ray else f"--workers {workers}"
+        raise UserError(
+            f"training.tasks_at_once = {at_once}: expected only with one worker, which trains tasks"
+            f" together, found {found}"
+        )
+
+
+@contextmanager
+def open_pool(
+    learned: Learning,
+    workers: int,
+    engine: Literal["local", "ray"] = "local",
+    ray_address: str | None = None,
+) -> Iterator[Engine]:
+    """Open an engine for runs of this experiment, one after the other, until the block ends.
+
+    ``local``: forked workers; with 0 or 1 worker, this process. ``ray``: actors on the cluster at
+    ``ray_address`` ("auto": this machine's cluster; None: a cluster started for this block).
+    """
+    if workers < 0:
+        raise UserError(f"--workers {workers}: expected 1 or more")
+    check_one_worker(learned.experiment, workers, engine == "ray")
+    if engine == "local" and workers <= 1:
+        yield in_process(learned)
+        return
+    backend: WorkerBackend
+    if engine == "ray":
+        # an extra that may not be installed
+        from edgefl.clocks.virtual.pool.ray import RayBackend
+
+        workers = max(workers, 1)
+        backend = RayBackend(learned, workers, ray_address)
+    elif sys.platform.startswith("linux"):
+        backend = ForkedBackend(learned)
+    else:
+        why = f"no workers: they need Linux, and this is {sys.platform}"
+        yield in_process(learned, f"{why}; training in this process")
+        return
+    pool = WorkerPool(backend, workers, _idle(learned, workers))
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+def _idle(learned: Learning, workers: int) -> str | None:
+    """A note if there are more workers than devices that train at one time in any strategy."""
+    edges = len(learned.shards)
+    chosen = [options(entry, learned.base) for entry in learned.experiment.strategies]
+    most = max(found.concurrency(values, edges) for found, values in chosen)
+    return (
+        f"{workers} workers, but at most {most} devices train at one time: the other workers are"
+        " mostly idle"
+        if workers > most
+        else None
+    )

@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import numpy as np
 import orjson
@@ -202,6 +203,20 @@ class Warm:
             message = self.control.receive()
         except EOFError:
             return False
+        try:
+            self._obey(message)
+        except OSError as error:
+            self.control.send(
+                RunRefused(
+                    f"a process of this run cannot be started: {error.strerror}: expected fewer"
+                    " processes (edges.count, edges.per_process), or higher limits (ulimit -u,"
+                    " ulimit -n)"
+                )
+            )
+        return True
+
+    def _obey(self, message: Any) -> None:
+        """OSError if the system refuses a process."""
         match message:
             case StartWorkers():
                 self._at_speed(message.speed)
@@ -210,7 +225,6 @@ class Warm:
                 self._fork_edges(message.edges, message.address, message.index)
             case InjectFault():
                 self._inject(message.fault, message.edge)
-        return True
 
     def _inject(self, fault: str, edge: str) -> None:
         """Kill, freeze or thaw an edge, if it runs: its process, or in a process of several."""
@@ -319,12 +333,12 @@ class Warm:
         """A process of several edges tells that one of them has ended."""
         assert group.orders is not None
         try:
-            exited: ProcessExited = group.orders.receive()
+            while (exited := group.orders.receive(timeout_s=0)) is not None:
+                group.edges.difference_update(exited.edges)
+                self.control.send(exited)
         except EOFError:
-            self.selector.unregister(group.orders)
-            return
-        group.edges.difference_update(exited.edges)
-        self.control.send(exited)
+            with suppress(KeyError):  # it is ended by this process
+                self.selector.unregister(group.orders)
 
     def _end_children(self, names: set[str]) -> None:
         for pid in [pid for pid, name in self.children.items() if name in names]:
@@ -341,6 +355,7 @@ class Warm:
             if self.group_of.get(edge) is group:
                 del self.group_of[edge]
         if group.orders is not None:
+            self._ended(group)  # what it has told before its end, which this process saw first
             with suppress(KeyError):
                 self.selector.unregister(group.orders)
             group.orders.close()

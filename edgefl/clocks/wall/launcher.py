@@ -39,8 +39,7 @@ from edgefl.clocks.process_messages import (
 )
 from edgefl.clocks.processes import END_PATIENCE_S, RunProcesses, end_in
 from edgefl.clocks.setup.network import emulated_devices, with_patterns
-from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, run_stage
-from edgefl.clocks.setup.rundir import remove_run
+from edgefl.clocks.setup.resumption import RunFolder, RunStage, check_data, remove_run, run_stage
 from edgefl.clocks.wall.speed_check import auto_speed, too_fast
 from edgefl.config.experiment import Experiment
 from edgefl.config.faults import PROCESS_KINDS
@@ -461,11 +460,11 @@ class WallRun:
         return self.options.fleet and len(self.exits) == len(self.experiment.edges.ids())
 
     def _report_exits(self) -> None:
-        """Report processes that died; the run goes on."""
+        """Report processes that died; the run goes on. UserError if one cannot be started."""
         assert self.processes is not None
         try:
             while (message := self.processes.control.receive(timeout_s=0)) is not None:
-                match message:
+                match checked(message):
                     case ProcessExited(name, status, edges):
                         self.exits.update(edges)
                         self.say(f"{name} died (exit status {status}; see {self.log})")

@@ -23,7 +23,7 @@ from typing import Any
 import tomli_w
 
 from edgefl.config.file import HEADER
-from edgefl.data.paths import data_dir
+from edgefl.data.dataset import data_dir
 from edgefl.errors import UserError, written
 from edgefl.plugins.artifact import check, documents
 from edgefl.plugins.artifact.contents import KICK, REPRODUCE, Contents, Kicked, Study, trial

@@ -19,7 +19,7 @@ from typing import Any
 
 from edgefl import catalog
 from edgefl.clocks.setup.resumption import file_digest
-from edgefl.config.names import kind_of
+from edgefl.config.file import kind_of
 from edgefl.errors import UserError
 
 MOST_BYTES = 200_000_000  # of a file or folder that goes in

@@ -16,8 +16,7 @@ from edgefl.errors import UserError
 from edgefl.plugins.flower.flower_app import app_folder
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.events_and_decisions import Urge
-from edgefl.strategies.base.strategy import LocalRule, Strategy
-from edgefl.strategies.fedprox import Pull
+from edgefl.strategies.base.strategy import LocalRule, ProximalRule, Strategy
 
 
 class FlowerKind:
@@ -109,7 +108,7 @@ def refusal(strategy: type[Strategy], options: Any) -> str | None:
     """Return why a Flower app cannot train for this strategy with these options, or None."""
     rule = strategy.rule
     own = [name for name in HOOKS if getattr(rule, name) is not getattr(LocalRule, name)]
-    if issubclass(rule, Pull) and not own and options.mu:
+    if issubclass(rule, ProximalRule) and not own and options.mu:
         return (
             f"mu: expected 0 with a Flower app, which trains without our term, found {options.mu}"
         )

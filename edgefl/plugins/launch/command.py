@@ -41,8 +41,7 @@ from edgefl.commands.run import (
 from edgefl.commands.running import RESULTS, RunTask, Screen, conclude, resumed, run_seeds
 from edgefl.config.experiment import Experiment, availability_file, parts, traces
 from edgefl.config.faults import PROCESS_KINDS
-from edgefl.config.file import base_of, dump
-from edgefl.config.names import own_names
+from edgefl.config.file import base_of, dump, own_names
 from edgefl.errors import UserError, printable
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
 from edgefl.plugins.launch.agent_messages import StopEdges, run_folder

@@ -27,8 +27,7 @@ from edgefl.plugins.launch.agent_messages import (
     to_line,
 )
 from edgefl.plugins.launch.connections import LineSplitter
-from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import RunFinished, Setup
+from edgefl.protocol.messages import Refused, RunFinished, Setup, Unreachable
 
 # Seconds to wait for the coordinator, before the first run and between two. It may load data and
 # evaluate then. The launcher ends edges whose coordinator is gone.

@@ -22,11 +22,10 @@ from typing import Any
 from rich.filesize import decimal
 
 from edgefl.config.experiment import Experiment
-from edgefl.config.file import from_json, to_json
-from edgefl.config.names import own_names
+from edgefl.config.file import from_json, own_names, to_json
 from edgefl.data import edge_data, shards
+from edgefl.data.dataset import data_dir
 from edgefl.data.edge_data import EdgeData
-from edgefl.data.paths import data_dir
 from edgefl.errors import UserError, printable
 from edgefl.plugins.launch.connections import HostConnection
 from edgefl.plugins.launch.installer import missing_files

@@ -15,10 +15,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from edgefl.config.experiment import Experiment, parts
-from edgefl.config.file import load, to_json
+from edgefl.config.file import load, own_names, to_json
 from edgefl.config.keys import nearest_key
 from edgefl.config.links import Group
-from edgefl.config.names import own_names
 from edgefl.config.section import Source, validated
 from edgefl.errors import UserError, listed, nearest
 from edgefl.plugins.launch.agent_messages import CODE, KEYS, PrepareEdges

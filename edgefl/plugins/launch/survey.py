@@ -23,7 +23,7 @@ from edgefl import __version__
 from edgefl.clocks.network_addresses import any_host
 from edgefl.clocks.setup.network import shape_of
 from edgefl.config.experiment import Experiment, parts
-from edgefl.config.names import own_names
+from edgefl.config.file import own_names
 from edgefl.errors import printable
 from edgefl.plugins.launch import host_probe
 from edgefl.plugins.launch.connections import (

@@ -19,8 +19,8 @@ from edgefl.clocks.setup.resumption import (
     differences,
     digests,
     run_stage,
+    writable,
 )
-from edgefl.clocks.setup.rundir import writable
 from edgefl.config.experiment import Experiment, StrategyEntry
 from edgefl.config.file import FACTS, dump, load
 from edgefl.config.toml import parsed
@@ -138,7 +138,7 @@ class SharedData:
     def learned(self, run: SweepRun, resume: bool) -> Learning:
         """Return the data and the model of a run."""
         from edgefl.clocks.setup.learning import learning, with_experiment
-        from edgefl.clocks.setup.rundir import remove_run
+        from edgefl.clocks.setup.resumption import remove_run
 
         shared = self._learned
         try:

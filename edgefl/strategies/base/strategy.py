@@ -170,6 +170,15 @@ class LocalRule:
 MOST_FAILED = 100
 
 
+class ProximalRule(LocalRule):
+    """g <- g + mu (w - w_start): the gradient of the proximal term (mu/2) ||w - w_start||^2."""
+
+    @property
+    def proximal_weight(self) -> float:
+        weight: float = self.options.mu
+        return weight
+
+
 class _NotedKeys(UserDict[str, int]):
     """A dict that notes in ``touched`` which keys were set or removed since that was emptied."""
 

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from edgefl.strategies.base.events_and_decisions import UpdateArrived
-from edgefl.vector_store import VectorStore
-from edgefl.vectors import Layout, Terms, inner, mix, mix_keeping
+from edgefl.vectors import Layout, Terms, VectorStore, inner, mix, mix_keeping
 
 LEAST_ALPHA = 1e-3  # theorem 1 needs a positive lower bound of the weight, but gives no value
 MOST_ALPHA = 1 - 1e-6  # a weight of 1 would forget the past

@@ -20,11 +20,10 @@ from edgefl.strategies.base.events_and_decisions import (
     UpdateArrived,
     UpdateReady,
 )
-from edgefl.strategies.base.strategy import LocalRule, StrategyOptions
+from edgefl.strategies.base.strategy import LocalRule, ProximalRule, StrategyOptions
 from edgefl.strategies.dissemination.device import tensor
 from edgefl.strategies.dissemination.learned import DeviceControls, weight, within
 from edgefl.strategies.fedasync import FedAsync, FedAsyncOptions
-from edgefl.strategies.fedprox import Pull
 from edgefl.vectors import mix
 
 STATE = "pushed"  # a vector in a run's memory: the newest version, the origin, the last beta
@@ -105,7 +104,7 @@ class Merges(LocalRule):
         return newest, origin, beta
 
 
-class PullAndMerge(Merges, Pull):
+class PullAndMerge(Merges, ProximalRule):
     """FedAsync's local rule, which also merges pushed models."""
 
 

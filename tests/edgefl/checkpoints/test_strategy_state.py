@@ -12,7 +12,7 @@ from builders import make, vector
 from edgefl.checkpoints.codec import CannotEncode, Encoded, decode, encode
 from edgefl.strategies.base.strategy import Strategy
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.vector_store import VectorStore
+from edgefl.vectors import VectorStore
 
 OWN = (__name__,)
 

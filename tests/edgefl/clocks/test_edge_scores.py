@@ -19,8 +19,8 @@ from pools import SPREAD, learned_of
 from recorded_items import HandRun
 
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.config.experiment import EdgeScores
 from edgefl.config.file import from_json, shared_digest, to_json

@@ -13,7 +13,7 @@ from builders import experiment
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.trial import try_out
-from edgefl.config.names import strategy_warnings
+from edgefl.config.file import strategy_warnings
 from edgefl.errors import UserError
 
 MODELS = """

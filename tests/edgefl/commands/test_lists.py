@@ -22,7 +22,7 @@ from edgefl.commands.new import NewKind
 from edgefl.config import packaged
 from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.protocol.errors import Refused, Unreachable
+from edgefl.protocol.messages import Refused, Unreachable
 from emulator.cli import app as emulator_app
 
 Command = Callable[..., tuple[int, str, str]]

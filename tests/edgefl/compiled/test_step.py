@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from edgefl.compiled import step as compiled
-from edgefl.compiled.emitter import Emitter, Registers
 from edgefl.compiled.network import network_of
-from edgefl.compiled.step import CompiledStep, Processor, this_processor
+from edgefl.compiled.step import CompiledStep, Emitter, Processor, Registers, this_processor
 from edgefl.models import lenet5, tdma_cnn
 from edgefl.vectors import aligned
 

@@ -12,7 +12,7 @@ from builders import S, experiment
 from edgefl.clocks.setup.network import devices, in_tokens, longest_text, training_plan
 from edgefl.config import file as config_file
 from edgefl.config.experiment import LearningRateDecay, parts
-from edgefl.config.names import strategy_warnings
+from edgefl.config.file import strategy_warnings
 from edgefl.data.dataset import Dataset
 from edgefl.edges.training import Schedule, TrainingPlan
 from edgefl.errors import UserError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from builders import Desk, make, vector
 
-from edgefl.coordinator.checks import MOST_NAMES_OF_EDGE, TOO_LARGE, Claims
+from edgefl.coordinator.coordinator import MOST_NAMES_OF_EDGE, TOO_LARGE, Claims
 from edgefl.protocol.messages import Update
 from edgefl.results.summary import warnings
 from edgefl.strategies.fedavg import FedAvg

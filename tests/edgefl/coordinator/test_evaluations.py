@@ -12,7 +12,7 @@ from hearing_strategies import Adjusting
 from pools import bytes_with, learned_of
 
 from edgefl.clocks.setup.rundir import replay_run
-from edgefl.clocks.virtual.pool.engine import open_pool
+from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.config.experiment import Experiment
 from edgefl.coordinator.coordinator import ScoreStop
 from edgefl.jobs import Evaluate

@@ -18,7 +18,7 @@ from processes import SMALL, patiently
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.wall.launcher import LaunchOptions, WallRun
 from edgefl.config.file import load
-from edgefl.coordinator.checks import result_fault
+from edgefl.coordinator.coordinator import result_fault
 from edgefl.errors import Bug
 from edgefl.results.read import read_events
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from edgefl.data.labels import spelled
+from edgefl.data.dataset import spelled
 from edgefl.data.text_tables import table
 from edgefl.errors import UserError
 

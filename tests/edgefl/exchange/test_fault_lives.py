@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgefl.exchange.fault_lives import Effect, FaultLives
+from edgefl.exchange.machine import Effect, FaultLives
 from emulator.faults import Fault
 
 KILL, RESTART = Fault(0, "a", "kill"), Fault(0, "a", "restart")

@@ -15,8 +15,8 @@ from pacer_rig import MBIT, MS, PIECE_NS, Rig
 from transport_rig import Rig as TransportRig
 
 from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PacedFlow, PiecePlan
+from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Update
-from edgefl.protocol.transfers import Outgoing
 from emulator.capacity.rates import Constant
 from emulator.delay import Latency
 from emulator.links.bottleneck import Bottleneck

@@ -25,8 +25,7 @@ from edgefl.plugins.discovery import (
     discover,
     read,
 )
-from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import PROTOCOL
+from edgefl.protocol.messages import PROTOCOL, Refused, Unreachable
 
 LAB = Announced(
     "digits@lab", "digits", str(PROTOCOL), __version__, True, ("192.0.2.10", "198.51.100.1"), 7700

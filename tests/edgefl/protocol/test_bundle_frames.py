@@ -15,8 +15,7 @@ from edgefl.protocol.codec import (
     is_bundle,
     unbundled,
 )
-from edgefl.protocol.errors import LimitExceeded, WireError
-from edgefl.protocol.messages import Acknowledged, Piece
+from edgefl.protocol.messages import Acknowledged, LimitExceeded, Piece, WireError
 
 HEADERS = st.lists(
     st.binary(min_size=1, max_size=MOST_BUNDLED_BYTES).filter(lambda header: header[0] != 0xC1),

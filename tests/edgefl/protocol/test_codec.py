@@ -28,7 +28,7 @@ from edgefl.protocol.codec import (
     transfer_meta,
     unpack,
 )
-from edgefl.protocol.errors import LimitExceeded, WireError
+from edgefl.protocol.messages import LimitExceeded, WireError
 from edgefl.vectors import ALIGNMENT, aligned
 
 HEAD = (7, 2**60)  # incarnation, session

@@ -19,7 +19,7 @@ from edgefl.protocol.codec import (
     transfer_meta,
     unbundled,
 )
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.messages import WireError
 
 HONEST = [
     m.Hello("pi-1", 8, "1.0"),

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from edgefl.protocol import transfers
-from edgefl.protocol.codec import decode, encode
-from edgefl.protocol.errors import WireError
-from edgefl.protocol.messages import MAX_PIECE_BYTES, SPACED_BYTES, Update
-from edgefl.protocol.transfers import (
+from edgefl.protocol import codec
+from edgefl.protocol.codec import (
     Incoming,
     Outgoing,
     beyond_limits,
+    decode,
+    encode,
 )
+from edgefl.protocol.messages import MAX_PIECE_BYTES, SPACED_BYTES, Update, WireError
 from edgefl.vectors import aligned
 
 MOST = 1 << 20
@@ -131,7 +131,7 @@ def test_no_memory_is_taken_for_an_offer_that_cannot_be_true(
 ) -> None:
     taken: list[int] = []
     monkeypatch.setattr(
-        transfers, "aligned", lambda size, dtype: taken.append(size) or aligned(size, dtype)
+        codec, "aligned", lambda size, dtype: taken.append(size) or aligned(size, dtype)
     )
     offer = structs.replace(Outgoing(1, update(10)).offer(0), **change)
     with pytest.raises(WireError, match=match):

@@ -12,10 +12,9 @@ import pytest
 from builders import Desk, make
 
 from edgefl.config import file as config_file
-from edgefl.config.names import strategy_warnings
+from edgefl.config.file import strategy_warnings
 from edgefl.protocol.messages import Update
-from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, segment_name
-from edgefl.record.replay import replay
+from edgefl.record.journal import BLOBS, LINES, OLD, Journal, read, replay, segment_name
 from edgefl.results.read import read_events
 from edgefl.strategies.fedasmu import FedASMU, FedASMUOptions
 

@@ -15,8 +15,7 @@ from edgefl.clocks.setup.plan import strategy
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Joined
 from edgefl.record import journal as journals
-from edgefl.record.journal import Journal
-from edgefl.record.replay import Replay, replay
+from edgefl.record.journal import Journal, Replay, replay
 from edgefl.results.read import read_events
 from edgefl.strategies.base.events_and_decisions import EdgeLost
 from edgefl.strategies.fedasync import FedAsync

@@ -9,7 +9,8 @@ import pytest
 from builders import experiment, layout, vector
 
 from edgefl.clocks.setup.plan import fidelity
-from edgefl.clocks.setup.rundir import OpenRun, RunSoFar, clear
+from edgefl.clocks.setup.resumption import clear
+from edgefl.clocks.setup.rundir import OpenRun, RunSoFar
 from edgefl.errors import UserError
 
 

@@ -50,8 +50,7 @@ from edgefl.strategies.dissemination.refresh_points import (
 from edgefl.strategies.fedasmu import FedASMU, FedASMU0, FedASMUDA, FedASMUFA, FedASMUOptions
 from edgefl.strategies.fedssmu import FedSSMU, FedSSMUOptions, RefreshInRound
 from edgefl.streams import Streams
-from edgefl.vector_store import VectorStore
-from edgefl.vectors import Layout, LayoutEntry
+from edgefl.vectors import Layout, LayoutEntry, VectorStore
 
 ONE = {
     "mu_alpha": 1.0,

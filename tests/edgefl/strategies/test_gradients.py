@@ -12,7 +12,7 @@ import pytest
 from builders import Desk, experiment, make, vector
 from gradient_server import GradientServer, gradient, moved
 
-from edgefl.config.names import check
+from edgefl.config.file import check_names
 from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.protocol.messages import Update
@@ -122,7 +122,7 @@ def test_more_gradients_than_edges_are_refused() -> None:
     with pytest.raises(
         UserError, match=r"buffer_size: expected at most 3, as many as there are edges, found 4"
     ):
-        check(
+        check_names(
             experiment(strategies=[{"strategy": "wkafl", "buffer_size": 4}]),
             Source("my.toml"),
             None,

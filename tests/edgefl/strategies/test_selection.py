@@ -18,11 +18,18 @@ from state_relay import Relay, begun
 from edgefl import catalog
 from edgefl.clocks.setup.resumption import digests
 from edgefl.clocks.virtual.run import Saving, run_virtual
-from edgefl.config.file import from_json, load, to_json
-from edgefl.config.names import check, own_names, server_code, strategy_warnings
+from edgefl.config.file import (
+    check_names,
+    from_json,
+    load,
+    own_names,
+    server_code,
+    strategy_warnings,
+    to_json,
+)
 from edgefl.config.section import Source
 from edgefl.errors import UserError
-from edgefl.record.replay import replay
+from edgefl.record.journal import replay
 from edgefl.results.read import read_events
 from edgefl.strategies.base.catalog import load as load_strategy
 from edgefl.strategies.base.catalog import own_modules, strategy_names
@@ -471,14 +478,14 @@ def options_of(name: str) -> Any:
 def test_bad_input_is_one_line(selection: Any, line: str, tmp_path: Path) -> None:
     given = experiment(strategies=[{"strategy": "fedavg", "selection": selection}])
     with pytest.raises(UserError) as caught:
-        check(given, Source("my.toml"), tmp_path)
+        check_names(given, Source("my.toml"), tmp_path)
     assert str(caught.value).startswith(f"my.toml: {line}")
 
 
 def test_a_strategy_that_selects_no_edges_refuses_the_key() -> None:
     given = experiment(strategies=[{"strategy": "k-async", "selection": "oort"}])
     with pytest.raises(UserError, match=r"strategies\[0\].selection: k-async selects no edges"):
-        check(given, Source("my.toml"), None)
+        check_names(given, Source("my.toml"), None)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ import torch
 from builders import Server, make
 
 from edgefl.edges.training import adjust
+from edgefl.strategies.base.strategy import ProximalRule
 from edgefl.strategies.fedavg import FedAvg
-from edgefl.strategies.fedprox import FedProxOptions, Pull
+from edgefl.strategies.fedprox import FedProxOptions
 from edgefl.streams import Streams
 
 
@@ -107,7 +108,7 @@ def pulled(mu: float, gradient: list[float]) -> list[float]:
         parameters=2, start=torch.tensor([1.0, 1.0, 9.0]), weights=torch.tensor([3.0, 0.0, 5.0])
     )
     given = torch.tensor(gradient)
-    adjust(Pull(FedProxOptions(mu=mu)), run, given)
+    adjust(ProximalRule(FedProxOptions(mu=mu)), run, given)
     return given.tolist()
 
 

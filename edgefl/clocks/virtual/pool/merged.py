@@ -20,11 +20,11 @@ import torch
 from torch.func import functional_call, vmap
 
 from edgefl.clocks.setup.learning import Learning
-from edgefl.clocks.virtual.pool.executor import (
+from edgefl.clocks.virtual.pool.engine import (
     A_TASK_FAILED,
     DeferredRun,
-    Executor,
     GroupCounts,
+    InProcessEngine,
     RunOutcome,
     Standing,
     Stretch,
@@ -292,15 +292,15 @@ def first_line(error: BaseException) -> str:
 KEY = "training.tasks_at_once"
 
 
-class MergedTasks:
-    """The tasks under way of an engine that trains up to ``at_once`` of them together.
+class MergedEngine(InProcessEngine):
+    """Trains up to ``training.tasks_at_once`` tasks together, when the first of them is due."""
 
-    ``counts``: how the groups were trained.
-    """
+    groups: GroupCounts
 
-    def __init__(self, learned: Learning, executor: Executor, at_once: int) -> None:
-        self.learned, self.executor, self.at_once = learned, executor, at_once
-        self.counts = GroupCounts()
+    def __init__(self, learned: Learning, note: str | None = None) -> None:
+        super().__init__(learned, note)
+        self.learned, self.at_once = learned, learned.experiment.training.tasks_at_once or 1
+        self.groups = GroupCounts()
         self._steps = MergedSteps(learned.workspace, learned.task.loss)
         self._waiting: dict[DeferredRun, tuple[int, int]] = {}  # -> when it is due, number
         self._started = 0
@@ -309,15 +309,25 @@ class MergedTasks:
             of_all or reason_against(learned.rule(index))
             for index in range(len(learned.experiment.strategies))
         ]
-        self.note = self._told(of_all)
+        self.note = note or self._told(of_all)
 
-    def start(self, job: Train, due_ns: int) -> None:
-        """Note that this task is under way."""
+    def start(self, job: Any, due_ns: int) -> None:
+        if not isinstance(job, Train):
+            return
         self._started += 1
         if self._fits(job) and job.run.outcome is None:
             self._waiting[job.run] = due_ns, self._started
 
-    def trained(self, job: Train) -> bool:
+    def finish(self, job: Any) -> Any:
+        if not isinstance(job, Train) or not self._trained(job):
+            return super().finish(job)
+        run: DeferredRun = job.run
+        assert run.outcome is not None
+        run.step = job.until_step
+        run.end(run.outcome)
+        return None
+
+    def _trained(self, job: Train) -> bool:
         """Whether ``job.run`` has its outcome: it was trained with others, perhaps just now."""
         run: DeferredRun = job.run
         self._waiting.pop(run, None)
@@ -337,9 +347,11 @@ class MergedTasks:
         return True
 
     def drop(self, run: DeferredRun) -> None:
+        super().drop(run)
         self._waiting.pop(run, None)
 
     def clear(self) -> None:
+        super().clear()
         self._waiting.clear()
 
     def _fits(self, job: Train) -> bool:
@@ -353,7 +365,7 @@ class MergedTasks:
         stretches = [
             Stretch(run.index, run.edge, run.task, run.kept, (), run.steps) for run in group
         ]
-        standing = [self.executor.begin(stretch) for stretch in stretches]
+        standing = [self._executor.begin(stretch) for stretch in stretches]
         begun = [each for each in standing if each.run.failure is None]
         reason = self._merged(begun) if begun else None
         if reason is None:
@@ -363,7 +375,7 @@ class MergedTasks:
         failures = sum(outcome.failure is not None for outcome in outcomes)
         of_a_task = failures > len(group) - len(begun)  # more than failed at their begin
         name = self.learned.experiment.strategies[group[0].index].name
-        self.counts.failed(
+        self.groups.failed(
             A_TASK_FAILED if of_a_task else reason,
             f"{KEY} = {self.at_once}: {len(begun)} tasks of {name} could not be trained together"
             f" ({reason}), so they were trained again one by one; more such groups are counted in"
@@ -387,11 +399,11 @@ class MergedTasks:
             raise
         except BaseException as error:
             return first_line(error)
-        self.counts.together[len(begun)] += 1
+        self.groups.together[len(begun)] += 1
         return None
 
     def _alone(self, run: DeferredRun, stretch: Stretch) -> RunOutcome:
-        outcome = self.executor.train(run, stretch)
+        outcome = self._executor.train(run, stretch)
         assert isinstance(outcome, RunOutcome), "a run without a checkpoint has stopped"
         return outcome
 

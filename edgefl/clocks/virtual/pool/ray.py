@@ -17,7 +17,7 @@ import numpy as np
 
 from edgefl.clocks.network_addresses import bare
 from edgefl.clocks.setup.learning import Learning, learning
-from edgefl.clocks.virtual.pool.executor import Executor
+from edgefl.clocks.virtual.pool.engine import Executor
 from edgefl.clocks.virtual.pool.workers import WorkerReport, done
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError

@@ -40,7 +40,7 @@ from sortedcontainers import SortedKeyList
 from edgefl import jobs
 from edgefl.clocks.ctrl_c import ctrl_c_held_back
 from edgefl.clocks.processes import close_all_but, fork, keep_freed_memory
-from edgefl.clocks.virtual.pool.executor import (
+from edgefl.clocks.virtual.pool.engine import (
     DeferredRun,
     Executor,
     GroupCounts,

@@ -30,8 +30,15 @@ from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, SleepWatch, System
 from edgefl.clocks.wall.wire import MOST_FRAMES, Router, Wire
 from edgefl.exchange.machine import play_moment
 from edgefl.protocol.codec import MOST_BUNDLED, MOST_BUNDLED_BYTES, bundle, encode, encode_note
-from edgefl.protocol.errors import LimitExceeded, WireError
-from edgefl.protocol.messages import BROKEN_OFF_ENDS, Joined, Setup, Stamped, Welcome
+from edgefl.protocol.messages import (
+    BROKEN_OFF_ENDS,
+    Joined,
+    LimitExceeded,
+    Setup,
+    Stamped,
+    Welcome,
+    WireError,
+)
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Finish
 from emulator.clock import Agenda, Ticket, WallClock, precise_timers
 from emulator.fidelity import Fidelity

@@ -23,7 +23,7 @@ from edgefl.coordinator.tasks import OpenTask
 from edgefl.errors import Bug, UserError
 from edgefl.exchange.machine import Deliveries, ends
 from edgefl.jobs import Evaluate, Job, Result
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.codec import Outgoing, body_digest
 from edgefl.protocol.messages import (
     FRESH,
     PUSH,
@@ -36,8 +36,8 @@ from edgefl.protocol.messages import (
     PushReplaced,
     Started,
     ToEdge,
+    WireError,
 )
-from edgefl.protocol.transfers import Outgoing, body_digest
 from edgefl.record.files import MEASURED_STATE
 from edgefl.record.host_table import HostTable
 from edgefl.record.record import Record

@@ -29,17 +29,18 @@ from msgspec import Struct
 
 from edgefl.errors import printable
 from edgefl.protocol.codec import decode, head, is_bundle, says, unbundled
-from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
     PROTOCOL,
     Hello,
     Join,
+    LimitExceeded,
     Ping,
     Pong,
     Refuse,
     RunFinished,
     Setup,
     Welcome,
+    WireError,
 )
 from emulator.units import NS_PER_S
 

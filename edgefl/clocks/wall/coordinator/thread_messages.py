@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from edgefl.exchange.pacer import Stretch
 from edgefl.jobs import Job, Scores
+from edgefl.protocol.codec import Incoming, Outgoing
 from edgefl.protocol.messages import (
     FreshRequest,
     HostFacts,
@@ -30,7 +31,6 @@ from edgefl.protocol.messages import (
     ToCoordinator,
     ToEdge,
 )
-from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.strategies.base.events_and_decisions import EdgeLost, Grant
 from emulator.fidelity import Fidelity
 from emulator.links.network import Completion, Transfer

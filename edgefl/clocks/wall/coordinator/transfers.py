@@ -23,8 +23,7 @@ from edgefl.clocks.wall.coordinator.sessions import (
     moment,
 )
 from edgefl.clocks.wall.system import OWN_SYSTEM, System
-from edgefl.exchange.fault_lives import FaultLives
-from edgefl.exchange.machine import Deliveries, closes_ns
+from edgefl.exchange.machine import Deliveries, FaultLives, closes_ns
 from edgefl.exchange.pacer import (
     ONE_PIECE_NS,
     PacedFlow,
@@ -33,8 +32,7 @@ from edgefl.exchange.pacer import (
     rate_between,
     stretches,
 )
-from edgefl.protocol.codec import decode_note, encode_note
-from edgefl.protocol.errors import LimitExceeded, WireError
+from edgefl.protocol.codec import Incoming, Outgoing, decode_note, encode_note
 from edgefl.protocol.messages import (
     FRESH,
     MAX_PIECE_BYTES,
@@ -52,6 +50,7 @@ from edgefl.protocol.messages import (
     HostFacts,
     HostReport,
     Join,
+    LimitExceeded,
     NothingNewer,
     Offer,
     Piece,
@@ -65,9 +64,9 @@ from edgefl.protocol.messages import (
     TaskFailed,
     ToEdge,
     Trained,
+    WireError,
     Working,
 )
-from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.files import PING, TRAINING
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.clock import Agenda, Ticket, WallClock

@@ -53,7 +53,6 @@ from edgefl.protocol.codec import (
     encode,
     unbundled,
 )
-from edgefl.protocol.errors import Refused, Unreachable, WireError
 from edgefl.protocol.messages import (
     BROKEN_OFF_ENDS,
     PROTOCOL,
@@ -66,10 +65,13 @@ from edgefl.protocol.messages import (
     Ping,
     Pong,
     Refuse,
+    Refused,
     RunFinished,
     Setup,
     Stamped,
+    Unreachable,
     Welcome,
+    WireError,
 )
 from emulator.kernel_pacing import PacedConnection
 

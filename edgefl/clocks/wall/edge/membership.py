@@ -24,9 +24,8 @@ from edgefl.clocks.wall.keys import EdgeKeys
 from edgefl.config.experiment import MOST_SPEED, Experiment
 from edgefl.config.file import THEIRS, base_of, from_json, load, shared_digest
 from edgefl.errors import UserError, nearest, printable
-from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import Setup
-from edgefl.protocol.transfers import most_body
+from edgefl.protocol.codec import most_body
+from edgefl.protocol.messages import Refused, Setup, Unreachable
 from edgefl.streams import Streams
 from emulator.host import cores
 

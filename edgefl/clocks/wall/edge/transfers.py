@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edgefl.exchange.machine import MOST_PUSHES
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.codec import Incoming, Outgoing
 from edgefl.protocol.messages import (
     FRESH,
     MAX_PAIRS,
@@ -23,8 +23,8 @@ from edgefl.protocol.messages import (
     Offer,
     Piece,
     Update,
+    WireError,
 )
-from edgefl.protocol.transfers import Incoming, Outgoing
 
 MOST_INCOMING = 4 + MOST_PUSHES
 MOST_STAMPS = MAX_PAIRS - 1  # per transfer; after these only the last arrival is stamped

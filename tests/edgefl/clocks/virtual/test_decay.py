@@ -17,9 +17,9 @@ from trainers import linear_trainer
 
 from edgefl.clocks.setup.plan import strategy
 from edgefl.clocks.setup.rundir import replay_run
-from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.config.names import strategy_warnings
+from edgefl.clocks.virtual.run_batch import open_pool
+from edgefl.config.file import strategy_warnings
 from edgefl.edges.training import TrainingPlan
 from edgefl.protocol.messages import Assignment
 from edgefl.results.read import read_events

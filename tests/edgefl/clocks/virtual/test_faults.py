@@ -10,7 +10,7 @@ from builders import EXAMPLES, S, experiment, small_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgefl.config.names import check
+from edgefl.config.file import check_names
 from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.results.read import read_events
@@ -252,4 +252,4 @@ def test_an_unknown_edge_is_refused_with_the_nearest() -> None:
         faults=[{"kind": "kill", "at_s": 1.0, "edges": ["pi-1", "pj-2"]}],
     )
     with pytest.raises(UserError, match=r"faults\[0\].edges: no edge 'pj-2' \(nearest: 'pi-2'\)"):
-        check(given, Source("f"), EXAMPLES)
+        check_names(given, Source("f"), EXAMPLES)

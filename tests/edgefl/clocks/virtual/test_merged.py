@@ -20,11 +20,10 @@ from trainers import FakeTask, half_square
 
 from edgefl.clocks.choices import EngineName, Power
 from edgefl.clocks.setup.learning import Learning
-from edgefl.clocks.virtual.pool.engine import InProcessEngine, open_pool
-from edgefl.clocks.virtual.pool.executor import A_TASK_FAILED
-from edgefl.clocks.virtual.pool.merged import MergedSteps
-from edgefl.clocks.virtual.run import Saving, run_virtual
-from edgefl.clocks.virtual.run_batch import BatchRun, RunBatch
+from edgefl.clocks.virtual.pool.engine import A_TASK_FAILED, InProcessEngine
+from edgefl.clocks.virtual.pool.merged import MergedEngine, MergedSteps
+from edgefl.clocks.virtual.run import Saving, in_process, run_virtual
+from edgefl.clocks.virtual.run_batch import BatchRun, RunBatch, open_pool
 from edgefl.data.dataset import cross_entropy
 from edgefl.edges.training import LocalRun, Trainer, TrainingPlan
 from edgefl.errors import UserError
@@ -221,7 +220,7 @@ def learned(strategy: dict[str, Any], at_once: int | None = MOST, **more: Any) -
 
 
 def played(folder: Path, of: Learning) -> InProcessEngine:
-    engine = InProcessEngine(of)
+    engine = in_process(of)
     run_virtual(of, 0, folder, None, engine)
     return engine
 
@@ -359,7 +358,7 @@ def test_a_group_that_fails_is_trained_one_by_one_and_told(
 ) -> None:
     played(tmp_path / "alone", learned(BUFFERED, None))
     of = learned(BUFFERED)
-    engine = InProcessEngine(of)
+    engine = in_process(of)
     break_merged_steps(monkeypatch)
     for name in ("merged", "next"):  # one engine does several runs: each has its own counts
         said: list[str] = []
@@ -427,4 +426,4 @@ def test_it_needs_one_worker(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"{wanted}.*{found}"):
         batch.run()
     with open_pool(of, 1) as pool:
-        assert isinstance(pool, InProcessEngine) and pool.merged is not None
+        assert isinstance(pool, MergedEngine)

@@ -17,8 +17,8 @@ from pools import LINKS, RUNS, SPREAD, bytes_with, learned_of
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.pool import ray as ray_backend
-from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.pool.workers import WorkerPool, WorkerReport
+from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.errors import UserError
 
 ray = pytest.importorskip("ray")

@@ -26,9 +26,8 @@ from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.virtual import run as virtual_run
-from edgefl.clocks.virtual.host import VirtualHost
-from edgefl.clocks.virtual.pool.engine import open_pool
-from edgefl.clocks.virtual.run import MOST_SHARE, SavedRun, Saving, run_virtual
+from edgefl.clocks.virtual.run import MOST_SHARE, SavedRun, Saving, VirtualHost, run_virtual
+from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.disk import OwnDisk
 from edgefl.edges.edge import ASKING
 from edgefl.errors import UserError
@@ -143,7 +142,7 @@ def test_a_checkpoint_of_other_code_is_refused(
     learned: Learning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken(learned, tmp_path / "run")
-    monkeypatch.delattr("edgefl.clocks.virtual.host.VirtualHost._end")
+    monkeypatch.delattr("edgefl.clocks.virtual.run.VirtualHost._end")
     with pytest.raises(UserError, match=r"checkpoints: checkpoint 4 names the method _end of"):
         resumed(learned, tmp_path / "run")
 

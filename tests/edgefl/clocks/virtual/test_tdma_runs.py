@@ -14,7 +14,7 @@ from media import SLOTS, ns, transfers
 from tdma_rounds import play, rounds, slotted
 
 from edgefl.clocks.setup.plan import strategy
-from edgefl.config.names import check
+from edgefl.config.file import check_names
 from edgefl.config.section import Source
 from edgefl.errors import UserError
 from edgefl.results.read import read_csv, read_events
@@ -242,7 +242,7 @@ def test_configs_that_cannot_work(sections: dict[str, Any], line: str) -> None:
         **{"medium": SLOTS_TDMA_FAULTS, "strategies": [{"strategy": "tdma-fl"}]} | sections
     )
     with pytest.raises(UserError, match=line):
-        check(given, Source("here.toml"), None)
+        check_names(given, Source("here.toml"), None)
 
 
 def made(size: int, **sections: Any) -> Any:

@@ -15,8 +15,8 @@ from pools import learned_of
 from safetensors.numpy import load_file
 
 from edgefl.clocks.setup.learning import Learning
-from edgefl.clocks.virtual.pool.engine import open_pool
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.errors import UserError
 from edgefl.results.read import read_csv
 

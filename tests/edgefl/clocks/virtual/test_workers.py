@@ -23,8 +23,7 @@ from builders import vector
 from paths import ROOT, SUPPORT
 from pools import RUNS, SPREAD, bytes_with, learned_of
 
-from edgefl.clocks.virtual.pool.engine import open_pool
-from edgefl.clocks.virtual.pool.executor import DeferredRun, Merge
+from edgefl.clocks.virtual.pool.engine import DeferredRun, Merge
 from edgefl.clocks.virtual.pool.workers import (
     ARRAY,
     DEPTH,
@@ -38,7 +37,7 @@ from edgefl.clocks.virtual.pool.workers import (
     send,
 )
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.clocks.virtual.run_batch import ParallelRuns
+from edgefl.clocks.virtual.run_batch import ParallelRuns, open_pool
 from edgefl.edges.training import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.jobs import Train

@@ -31,8 +31,7 @@ from edgefl.edges.edge import Edge
 from edgefl.edges.training import TrainingPlan
 from edgefl.errors import UserError
 from edgefl.jobs import Train
-from edgefl.protocol.codec import encode, encode_note
-from edgefl.protocol.errors import Refused, Unreachable
+from edgefl.protocol.codec import Outgoing, encode, encode_note
 from edgefl.protocol.messages import (
     Acknowledged,
     Arrived,
@@ -50,18 +49,19 @@ from edgefl.protocol.messages import (
     Ping,
     Pong,
     Refuse,
+    Refused,
     RunFinished,
     Setup,
     Stamped,
     TaskFailed,
     TooLate,
     Trained,
+    Unreachable,
     Update,
     UrgeTask,
     Welcome,
     Working,
 )
-from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native
 

@@ -17,8 +17,7 @@ from edgefl.clocks.wall.edge.transfers import MOST_INCOMING, EdgeTransfers
 from edgefl.disk import OwnDisk
 from edgefl.edges.edge import Edge
 from edgefl.errors import UserError
-from edgefl.protocol.codec import encode_note
-from edgefl.protocol.errors import WireError
+from edgefl.protocol.codec import Outgoing, encode_note
 from edgefl.protocol.messages import (
     Acknowledged,
     Assignment,
@@ -29,8 +28,8 @@ from edgefl.protocol.messages import (
     Stamped,
     Update,
     Welcome,
+    WireError,
 )
-from edgefl.protocol.transfers import Outgoing
 
 RUN = "run a"
 

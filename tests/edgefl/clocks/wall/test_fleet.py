@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from builders import experiment
 from hypothesis import given
 from hypothesis import strategies as st
+from processes import PATIENCE_S
 
+from edgefl.clocks.ipc import Channel
+from edgefl.clocks.process_messages import ForkEdges, ProcessExited
+from edgefl.clocks.processes import answer_of_fork, group_name
 from edgefl.clocks.setup.learning import Learning, learning
 from edgefl.clocks.virtual.run import run_virtual
-from edgefl.clocks.wall.fleet import SILENCE_S, Turnstile, calibrate
+from edgefl.clocks.wall import fleet
+from edgefl.clocks.wall.fleet import SILENCE_S, EdgeGroup, Turnstile, Warm, calibrate
 from edgefl.commands.check import last_batches_of_one
 
 
@@ -151,3 +160,56 @@ def test_a_run_that_leaves_them_out_uses_every_edge(
         (line,) = [line for line in found["warnings"] if "contributed nothing" in line]
         assert line.startswith("1 edge (a) contributed nothing: ")
         assert line.endswith("had no use, mostly because of: training failed")
+
+
+# ------------------------------------------------------------------ processes of edges
+def warm_parent(control: Channel) -> Warm:
+    """One without data: it can fork, and hears of the end of its children."""
+    given: Any = SimpleNamespace(experiment=experiment(edges={"names": ["a", "b"]}))
+    return Warm(control, Channel.pair()[0], None, given, "")
+
+
+@pytest.mark.processes
+def test_the_last_words_of_a_process_are_heard_after_its_end() -> None:
+    """Its edges were refused: the launcher must not wait for them."""
+
+    def heard() -> str:
+        (ours, control), (orders, theirs), told = Channel.pair(), Channel.pair(), list[str]()
+        warm = warm_parent(control)
+
+        def refused() -> None:
+            for edge in ("a", "b"):
+                theirs.send(ProcessExited(f"edge {edge}", 1, (edge,)))
+
+        def listen() -> None:
+            try:
+                told.extend(ours.receive(PATIENCE_S).name for _ in range(2))
+            finally:
+                ours.close()
+
+        name = group_name(("a", "b"))
+        warm.fork(name, refused, 0, keep=(theirs.fileno(),))
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        warm.groups[name] = EdgeGroup(name, {"a", "b"}, ("a", "b"), 0, orders)
+        Thread(target=listen).start()
+        warm.run()
+        return " ".join(told)
+
+    assert answer_of_fork("warm parent", heard) == ("edge a edge b", 0)
+
+
+def test_a_process_that_the_system_refuses_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(name: str, work: Any) -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(fleet, "fork", refuses)
+    ours, control = Channel.pair()
+    thread = Thread(target=warm_parent(control).run)
+    thread.start()
+    ours.send(ForkEdges(("a", "b"), "tcp://127.0.0.1:9", 0))
+    answer = ours.receive(PATIENCE_S)
+    ours.close()
+    thread.join(PATIENCE_S)
+    assert answer.reason.startswith(
+        "a process of this run cannot be started: Resource temporarily unavailable: expected fewer"
+    )

@@ -33,12 +33,12 @@ from edgefl.clocks.wall.coordinator.sessions import (
 )
 from edgefl.clocks.wall.coordinator.thread_messages import Heard, Measured
 from edgefl.protocol.codec import CODES, encode_note
-from edgefl.protocol.errors import LimitExceeded, WireError
 from edgefl.protocol.messages import (
     Acknowledged,
     Arrived,
     CancelTask,
     FreshRequest,
+    LimitExceeded,
     Piece,
     Ping,
     Pong,
@@ -48,6 +48,7 @@ from edgefl.protocol.messages import (
     TaskFailed,
     ToEdge,
     Trained,
+    WireError,
 )
 from emulator.units import NS_PER_S
 

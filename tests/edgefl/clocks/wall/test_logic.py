@@ -45,8 +45,8 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
 from edgefl.clocks.wall.system import Mailbox, System
 from edgefl.disk import DiskFile, OwnDisk
 from edgefl.errors import UserError
+from edgefl.protocol.codec import Incoming, Outgoing
 from edgefl.protocol.messages import Acknowledged, Joined, Ready, Started, Update
-from edgefl.protocol.transfers import Incoming, Outgoing
 from edgefl.record.journal import Journal
 from edgefl.results import energy
 from edgefl.results.read import read_csv

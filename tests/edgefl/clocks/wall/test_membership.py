@@ -22,8 +22,7 @@ from edgefl.clocks.wall.edge.membership import (
 )
 from edgefl.config.file import shared_digest, to_json
 from edgefl.errors import UserError
-from edgefl.protocol.errors import Refused, Unreachable
-from edgefl.protocol.messages import RunFinished, Setup
+from edgefl.protocol.messages import Refused, RunFinished, Setup, Unreachable
 
 ADDRESS = "tcp://192.0.2.1:7700"
 

@@ -27,7 +27,7 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
 )
 from edgefl.clocks.wall.coordinator.transfers import MOST_BEHIND_S, SPARE, TrainingTimes
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
-from edgefl.exchange.fault_lives import FaultLives
+from edgefl.exchange.machine import FaultLives
 from edgefl.exchange.pacer import (
     LEAST_NS,
     MOST_STRETCHES,
@@ -37,8 +37,7 @@ from edgefl.exchange.pacer import (
     PiecePlan,
     stretches,
 )
-from edgefl.protocol.codec import encode, encode_note
-from edgefl.protocol.errors import LimitExceeded, WireError
+from edgefl.protocol.codec import Outgoing, encode, encode_note
 from edgefl.protocol.messages import (
     SPACED_BYTES,
     UPDATE,
@@ -50,6 +49,7 @@ from edgefl.protocol.messages import (
     Delivered,
     FreshRequest,
     Join,
+    LimitExceeded,
     Offer,
     Piece,
     Ping,
@@ -60,9 +60,9 @@ from edgefl.protocol.messages import (
     Trained,
     Update,
     Welcome,
+    WireError,
     Working,
 )
-from edgefl.protocol.transfers import Outgoing
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.faults import Fault
 from emulator.fidelity import Fidelity

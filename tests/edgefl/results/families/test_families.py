@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from paths import ROOT
 from recorded import killed, record
 
-from edgefl.record.counters import Counters
+from edgefl.record.rows import Counters
 from edgefl.results import families as package
 from edgefl.results.families import families, files, pushes, sections
 from edgefl.results.figures import gallery

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from edgefl.clocks.room import LOOK_S, WaitForRoom
+from edgefl.disk import LOOK_S, WaitForRoom
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 EVENTS, JOURNAL = Path("run/events.jsonl"), Path("run/journal/journal-000000.bin")
