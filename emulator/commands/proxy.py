@@ -78,6 +78,15 @@ BusyFileName = Annotated[
         help="Write a row to this CSV file for each period in which a link has bytes under way."
     ),
 ]
+Pacing = Annotated[
+    str,
+    typer.Option(
+        help=(
+            "Who spaces the bytes of links: process; kernel (Linux, constant rates, no root); auto"
+            " (the kernel where it can)."
+        )
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the jitter.", min=0)]
 
 
@@ -99,6 +108,7 @@ def proxy(
     log: LogFile = None,
     busy: BusyFileName = None,
     seed: Seed = 0,
+    pacing: Pacing = "process",
 ) -> None:
     """Put emulated links in front of a TCP program.
 
@@ -118,7 +128,7 @@ def proxy(
     shared = [
         None if text is None else Constant(parse_rate(text)) for text in (shared_up, shared_down)
     ]
-    _serve(routes, shared, seconds, log, busy)
+    _serve(routes, shared, seconds, log, busy, pacing)
 
 
 def _addresses(
@@ -155,15 +165,16 @@ def _serve(
     seconds: float | None,
     log_path: Path | None,
     busy_path: Path | None,
+    pacing: str,
 ) -> None:
     if not sys.platform.startswith("linux"):
         raise BadValue("proxy: needs Linux (it waits with epoll)")
-    from emulator.proxy.proxy import Proxy
+    from emulator.proxy.proxy import PROCESS, Proxy
 
     log = None if log_path is None else Log(log_path)
     try:
         busy = None if busy_path is None else BusyFile(busy_path)
-        proxy = Proxy(routes, shared[0], shared[1], log, busy)
+        proxy = Proxy(routes, shared[0], shared[1], log, busy, pacing)
     except BaseException:
         if log is not None:
             log.abandon()
@@ -178,6 +189,9 @@ def _serve(
             f"listening on {address_text(address)}, to {address_text(route.to)}: up"
             f" {route.up}, down {route.down}"
         )
+    for each in proxy.pacing() if pacing != PROCESS else ():
+        reason = f" ({each['reason']})" if each["reason"] else ""
+        typer.echo(f"{each['listen']} {each['direction']}: paced by the {each['pacer']}{reason}")
     for direction, capacity in zip(("up", "down"), shared):
         if capacity is not None:
             typer.echo(f"shared by all {direction}: {capacity.rate_bit_s / 1e6:g} Mbit/s")
@@ -202,6 +216,9 @@ def _report(proxy: Proxy, log: Log | None) -> None:
         f"{totals.opened} connections ({totals.failed} not closed properly), {totals.up_bytes}"
         f" bytes up, {totals.down_bytes} bytes down"
     )
+    links = proxy.pacing()
+    if by_kernel := sum(link["kernel_bytes"] for link in links):
+        typer.echo(f"the kernel paced {by_kernel} bytes")
     typer.echo(f"{fidelity.verdict}{''.join(f'; {reason}' for reason in fidelity.reasons())}")
     if log is None:
         typer.echo("Next: use --log FILE to keep a record of every connection")
@@ -212,6 +229,7 @@ def _report(proxy: Proxy, log: Log | None) -> None:
             {
                 "began_unix_s": proxy.began_unix_s,
                 "summary": totals.as_json(),
+                "pacing": links,
                 "fidelity": (
                     judged
                     | {

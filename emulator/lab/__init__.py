@@ -1,5 +1,9 @@
 """A laboratory in network namespaces: hosts that do not exist, and links shaped by the kernel.
 
+Rates are those of an interface, by tc. The kernel's pacing of a connection (``kernel_pacing``) does
+not fit here: a program would have to ask for it on its own sockets, and it limits one connection,
+not the link that all programs of a host share.
+
 Start at running.py. ``emulator kernel run`` is a lab of two hosts: this machine and the command's.
 
     topology.py    hosts, bridges, links and background traffic, from TOML

@@ -14,16 +14,17 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TextIO
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
 
 from emulator.capacity import Capacity
 from emulator.clock import precise_timers
-from emulator.errors import BadValue
-from emulator.proxy.pacing import Junction, Lane
+from emulator.errors import BadValue, valid_name
+from emulator.kernel_pacing import PacedConnection
+from emulator.proxy.pacing import Junction, Lane, ahead_of
 from emulator.proxy.record import BusyFile, ConnectionRecord, Log
 from emulator.proxy.routes import Address, ProxyWay, Route, address_text, parse_address, proxy_ways
-from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
+from emulator.proxy.traffic import TIMESTAMPS, ConnectionEnd, Item, Road, Traffic
 from emulator.units import NS_PER_S
 
 # receive buffer on a shaped lane; it is small so that the sender notices the rate of its link
@@ -36,6 +37,8 @@ REST_SHARE = 3
 EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
+PROCESS, KERNEL, AUTO = PACERS = ("process", "kernel", "auto")
+SENT_BYTES = 1 << 22  # send buffer for the kernel's pacing; an ordinary user may get less
 RESET_ON_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger {1, 0}
 # (host, port), the four values of IPv6, or what a Python without IPv6 returns for IPv6.
 SockAddr = tuple[
@@ -56,10 +59,15 @@ class Proxy:
         shared_down: Capacity | None = None,
         log: Log | None = None,
         busy: BusyFile | None = None,
+        pacing: str = PROCESS,
     ) -> None:
+        valid_name("pacing", pacing, PACERS)
         self.addresses: list[Address] = []
         self._origin_ns, self.began_unix_s = time.monotonic_ns(), time.time()
-        self.traffic = Traffic(self._now, self._hang_up, log)
+        self.traffic = Traffic(self._now, self._hang_up, log, self._pace)
+        self._pacing = pacing
+        # what the kernel may hold of a connection; 0: it does not pace
+        self._queue_bytes = 0 if pacing == PROCESS else _queue_bytes()
         self._most_open = _most_open(len(routes))
         self._stopped, self._busy = False, busy
         # a stop of another thread, or of a signal handler, may come while the files are closed
@@ -91,6 +99,26 @@ class Proxy:
     def address(self) -> Address:
         """Where the first route listens."""
         return self.addresses[0]
+
+    def pacing(self) -> list[dict[str, Any]]:
+        """Who paces each direction of each shaped link, and its bytes, as plain JSON values.
+
+        ``pacer`` is "kernel" if it may; ``kernel_bytes`` are those that it spaced. ``reason``: why
+        it may not, if it was asked.
+        """
+        return [
+            {
+                "listen": address_text(address),
+                "direction": road.direction,
+                "pacer": PROCESS if road.lane.ahead is None else KERNEL,
+                "reason": road.not_paced,
+                "bytes": road.bytes,
+                "kernel_bytes": road.paced_bytes,
+            }
+            for address, roads in zip(self.addresses, zip(*[iter(self._roads)] * 2))
+            for road in roads
+            if road.shaped
+        ]
 
     def stop(self) -> None:
         """End ``run`` at its next step."""
@@ -136,7 +164,7 @@ class Proxy:
         return time.monotonic_ns() - self._origin_ns
 
     def _listen(self, route: Route) -> None:
-        up, down = self._road("up", route.up), self._road("down", route.down)
+        up, down = self._road("up", route, route.up), self._road("down", route, route.down)
         family, address = _resolve(route.listen, "listen")
         to = _resolve(route.to, "to")
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -145,6 +173,7 @@ class Proxy:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if up.shaped:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+            _enlarge(listener, down)
             listener.bind(address)
             listener.listen(BACKLOG)
         except OSError as error:
@@ -157,13 +186,27 @@ class Proxy:
             if self._busy is not None and road.shaped:
                 road.busy = self._busy.link(address_text(self.addresses[-1]), road.direction)
 
-    def _road(self, direction: str, way: ProxyWay) -> Road:
+    def _road(self, direction: str, route: Route, way: ProxyWay) -> Road:
+        junction, ahead = self._junctions.get(direction), None
+        why = ""
+        if self._pacing != PROCESS:
+            found = ahead_of(way.capacity, way.delay, junction is not None, self._queue_bytes)
+            ahead, why = (None, found) if isinstance(found, str) else (found, "")
+            if why and self._pacing == KERNEL and (way.capacity or junction):
+                raise BadValue(
+                    f"pacing kernel: link {address_text(route.listen)} {direction}: {why} (with"
+                    " auto, this program paces such a link)"
+                )
         road = Road(
-            direction,
-            Lane(len(self._roads), way.capacity, way.delay, self._junctions.get(direction)),
+            direction, Lane(len(self._roads), way.capacity, way.delay, junction, ahead), why
         )
         self._roads.append(road)
         return road
+
+    def _pace(self, end: ConnectionEnd) -> PacedConnection | None:
+        sock = self._socks[end].fileno()
+        paced = PacedConnection(sock, os.fstat(sock).st_ino)
+        return paced if paced.segment else None
 
     def _turn(self, at_latest_ns: int) -> int:
         """Send what is due and read while there is room; return when to continue."""
@@ -171,13 +214,13 @@ class Proxy:
         for junction in self._junctions.values():
             junction.advance(began_ns)
         for road in self._roads:
-            if road.lane.next_due() <= began_ns:
+            if road.next_ns() <= began_ns:
                 self.traffic.deliver(road)
         more = self.traffic.fill()
         ended_ns = self._now()
         if more:
             return ended_ns
-        moments = [road.lane.next_due() for road in self._roads] + [
+        moments = [road.next_ns() for road in self._roads] + [
             junction.next_decision() for junction in self._junctions.values()
         ]
         rested_ns = ended_ns + min(REST_NS, REST_SHARE * (ended_ns - began_ns))
@@ -236,10 +279,13 @@ class Proxy:
         self.traffic.opened(*ends)
         if down.shaped:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, KERNEL_BYTES)
+        _enlarge(server, up)
         server.connect_ex(to)  # the first read reports a failure
         for end, sock in zip(ends, (client, server)):
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with suppress(OSError):  # without it, bytes have come when they are read
+                sock.setsockopt(socket.SOL_SOCKET, TIMESTAMPS, 1)
             self._ends[sock.fileno()], self._socks[end] = end, sock
             self._epoll.register(sock, EDGES)
 
@@ -268,6 +314,22 @@ class Proxy:
                 file=status,
                 flush=True,
             )
+
+
+def _enlarge(sock: socket.socket, road: Road) -> None:
+    """Give a socket the send buffer for what the kernel will space."""
+    if road.lane.ahead is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+
+
+def _queue_bytes() -> int:
+    """What a send buffer holds for sure if its connection is paced; 0: this system paces none."""
+    with socket.socket() as sock:
+        if not PacedConnection(sock.fileno(), os.fstat(sock.fileno()).st_ino).segment:
+            return 0
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SENT_BYTES)
+        # Linux reports twice what is asked for, half of it for its own use
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2
 
 
 def _most_open(listeners: int) -> int:
@@ -304,6 +366,7 @@ def running_proxy(
     jitter: str | None = None,
     loss: str | None = None,
     seed: int = 0,
+    pacing: str = PROCESS,
 ) -> Iterator[Proxy]:
     """A proxy with one emulated link to the TCP server at ``to``; it listens on ``.address``.
 
@@ -312,7 +375,8 @@ def running_proxy(
     """
     said = {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
     target = parse_address(to, "to") if isinstance(to, str) else (to[0], to[1])
-    proxy = Proxy([Route(("127.0.0.1", 0), target, *proxy_ways(profile, said, 2 * seed))])
+    route = Route(("127.0.0.1", 0), target, *proxy_ways(profile, said, 2 * seed))
+    proxy = Proxy([route], pacing=pacing)
 
     def carry() -> None:
         precise_timers()

@@ -1,26 +1,42 @@
 """The two ends of each proxied connection, and the traffic between them over the lanes.
 
-Callers pass the sockets and the clock.
+Callers pass the sockets and the clock. On a road whose bytes the kernel spaces, all next chunks of
+one sender leave together, up to 400 ms ahead, and the kernel gets the rate with which the last byte
+has left when it is due. The first ten segments of a connection, which no kernel spaces, are the
+parts of its first chunk, which leaves alone at its moment; so do all chunks to a connection that
+this kernel cannot pace.
 """
 
 from __future__ import annotations
 
+import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from emulator.fidelity import Fidelity
-from emulator.proxy.pacing import Lane
+from emulator.kernel_pacing import PacedConnection
+from emulator.proxy.pacing import Ahead, Lane
 from emulator.proxy.record import BusyPeriods, ConnectionRecord, Log, ProxyFlow, Totals
-from emulator.units import FOREVER
+from emulator.units import FOREVER, NS_PER_S
 
 HELD_BYTES = (64 * 1024, 16 * 2**20)  # minimum and maximum in transit for one connection
 HELD_IN_ALL_BYTES = 256 * 2**20
 UNTAKEN_BYTES = 512 * 1024  # due bytes that a receiver has not taken; with more, its sender waits
 PASS_BYTES = 512 * 1024  # read from one lane before the turn of the next
 FILL_NS = 500_000  # read from lanes for at most this time before sending what is due
+ROUNDED_NS = 10_000
+UNPACED_SEGMENTS = 10  # at the beginning of a connection
+# MSG_EOR: what was sent is a packet, or several, of its own. So the kernel spaces our pieces;
+# without it, bursts of half a congestion window, which may be 300 kB on loopback.
+END_OF_RECORD = 0x80
+# The kernel's stamp of arrival (timespec, CLOCK_REALTIME), for a host that reads late. An older one
+# is not believed: another clock may have been set meanwhile.
+TIMESTAMPS, TIMESPEC, OLDEST_NS = 35, struct.Struct("@qq"), NS_PER_S  # SO_TIMESTAMPNS
 SHUT_WR = 1
+Ancillary = tuple[int, int, bytes]  # (level, type, data)
 
 
 class Socket(Protocol):
@@ -28,7 +44,9 @@ class Socket(Protocol):
 
     def recv(self, size: int, /) -> bytes: ...
 
-    def send(self, data: bytes | memoryview, /) -> int: ...
+    def recvmsg(self, size: int, more: int, /) -> tuple[bytes, list[Ancillary], int, Any]: ...
+
+    def send(self, data: bytes | memoryview, flags: int, /) -> int: ...
 
     def shutdown(self, how: int, /) -> None: ...
 
@@ -36,16 +54,66 @@ class Socket(Protocol):
 class Road:
     """A lane in one direction ("up" or "down"), and the ends that wait for their turn on it.
 
-    ``busy``: what records its busy periods.
+    ``busy``: what records its busy periods. ``paced_bytes``: the part of its ``bytes`` that the
+    kernel spaced; ``not_paced``: why it may not, if it was asked. ``next_ns``: when ``deliver`` has
+    work.
     """
 
-    __slots__ = ("busy", "direction", "lane", "turns", "shaped")
+    __slots__ = (
+        *("busy", "bytes", "direction", "lane", "not_paced", "paced_bytes", "shaped", "turns"),
+        "_next_ns",
+    )
 
-    def __init__(self, direction: str, lane: Lane[Item]) -> None:
-        self.direction, self.lane = direction, lane
+    def __init__(self, direction: str, lane: Lane[Item], not_paced: str = "") -> None:
+        self.direction, self.lane, self.not_paced = direction, lane, not_paced
         self.turns: deque[ConnectionEnd] = deque()
         self.busy: BusyPeriods | None = None
         self.shaped = lane.server.capacity is not None or lane.junction is not None
+        self.bytes = self.paced_bytes = 0
+        self._next_ns: int | None = None
+
+    def next_ns(self) -> int:
+        if self.lane.ahead is None:
+            return self.lane.next_due()
+        if self._next_ns is None:
+            self._next_ns = self._kernel_ns(self.lane.ahead)
+        return self._next_ns
+
+    def changed(self) -> None:
+        """Compute the next moment again."""
+        self._next_ns = None
+
+    def run(self, ahead: Ahead) -> tuple[int, ConnectionEnd | None]:
+        """How many of the next items leave together, and their receiver if the kernel spaces them.
+
+        They follow each other without a pause.
+        """
+        items = self.lane.served
+        if not items or items[0][1][1] is None or not (dest := items[0][1][0].other).spaced:
+            return 1, None
+        count, until_ns = 0, items[0][0]
+        for due_ns, (source, data, _) in items:
+            begins_ns = due_ns - ahead.takes_ns(len(data or b""))
+            if source.other is not dest or data is None or begins_ns > until_ns + ROUNDED_NS:
+                break
+            count, until_ns = count + 1, due_ns
+        return count, dest
+
+    def _kernel_ns(self, ahead: Ahead) -> int:
+        count, dest = self.run(ahead)
+        if dest is None:
+            return self.lane.next_due() + self._last_piece_ns(ahead)
+        first_ns, (_, data, _) = self.lane.served[0]
+        start_ns = first_ns - ahead.takes_ns(len(data or b""))
+        if start_ns <= dest.leaves_ns + ROUNDED_NS:
+            return ahead.wake_ns(dest.leaves_ns)
+        return ahead.begins_ns(start_ns, self.lane.served[count - 1][0])
+
+    def _last_piece_ns(self, ahead: Ahead) -> int:
+        """A reset waits for the last piece, which the kernel would drop."""
+        first = self.lane.served[0][1] if self.lane.served else None
+        reset = first is not None and first[1] is None and first[0].other.spaced
+        return ahead.takes_ns(ahead.piece_bytes) if reset else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -54,7 +122,8 @@ class ConnectionEnd:
 
     Bytes read from it go over ``road`` to the ``other`` end. ``out`` holds bytes that are due here
     but that the socket has not taken yet, ``untaken`` of them in all; ``held``: bytes read here
-    that the other end has not got.
+    that the other end has not got. ``paced``: if the kernel may space the bytes sent here, the last
+    of which leaves at ``leaves_ns``; ``fresh`` segments must leave before it does.
     """
 
     sock: Socket
@@ -66,11 +135,21 @@ class ConnectionEnd:
     untaken: int = 0
     held: int = 0
     readable: bool = False
+    prompt: bool = False  # read as soon as its lane has room
     writable: bool = False
     queued: bool = False
     finished: bool = False
     shut: bool = False
     dead: bool = False
+    paced: PacedConnection | None = None
+    fresh: int = UNPACED_SEGMENTS
+    alone: int = UNPACED_SEGMENTS  # of the other end's, to be read
+    leaves_ns: int = 0
+
+    @property
+    def spaced(self) -> bool:
+        """Whether the kernel spaces what is sent here now."""
+        return self.paced is not None and self.fresh <= 0 and not self.dead
 
     def flow(self) -> ProxyFlow:
         """The record of the bytes that were read here."""
@@ -84,7 +163,8 @@ Item = tuple[ConnectionEnd, bytes | None, int]
 class Traffic:
     """Moves bytes between ends at the due moments.
 
-    ``hang_up`` closes the socket of an end, with a reset if its flag is true.
+    ``hang_up`` closes the socket of an end, with a reset if its flag is true. ``pace`` prepares
+    that of a new connection for the kernel's pacing.
     """
 
     def __init__(
@@ -92,10 +172,11 @@ class Traffic:
         now: Callable[[], int],
         hang_up: Callable[[ConnectionEnd, bool], None],
         log: Log | None = None,
+        pace: Callable[[ConnectionEnd], PacedConnection | None] | None = None,
     ) -> None:
         self.fidelity, self.totals = Fidelity(), Totals()
         self.refill_ns = FOREVER  # when to fill a full lane again
-        self._now, self._hang_up, self._log = now, hang_up, log
+        self._now, self._hang_up, self._log, self._pace = now, hang_up, log, pace
         self._willing: dict[Road, None] = {}  # roads with ends that have something to read
 
     def opened(self, client: ConnectionEnd, server: ConnectionEnd) -> None:
@@ -105,12 +186,15 @@ class Traffic:
 
     def is_readable(self, end: ConnectionEnd) -> None:
         """Note that its socket has bytes, the end of the stream or an error."""
-        end.readable = True
+        end.readable = end.prompt = True
         self._queue(end)
 
     def is_writable(self, end: ConnectionEnd) -> None:
         """Note that its socket takes bytes (again)."""
         end.writable = True
+        if self._pace is not None and end.fresh and end.paced is None:
+            end.paced = self._pace(end) if end.other.road.lane.ahead is not None else None
+            end.fresh = UNPACED_SEGMENTS if end.paced is not None else 0
         self._flush(end)
 
     def is_broken(self, end: ConnectionEnd, error: OSError) -> None:
@@ -143,24 +227,69 @@ class Traffic:
         return more
 
     def deliver(self, road: Road) -> None:
-        """Deliver everything that has reached the end of its lane."""
-        for due_ns, (source, data, arrived_ns) in road.lane.pop_due(self._now()):
-            if road.busy is not None:
-                road.busy.left(len(data or b""), due_ns, self._now())
-            dest = source.other
-            if dest.dead and source.dead:
-                continue  # was counted when they were closed
-            source.held -= len(data or b"")
-            if dest.dead:
-                source.flow().dropped_bytes += len(data or b"")
-            elif data is None:
-                self._close(dest, reset=True)
-            else:
-                if data:
-                    self._note(source, len(data), due_ns, arrived_ns)
-                dest.out.append(data)
-                dest.untaken += len(data)
-                self._flush(dest)
+        """Deliver everything that has reached the end of its lane, or that the kernel may have."""
+        ahead = road.lane.ahead
+        if ahead is None:
+            for due_ns, item in road.lane.pop_due(self._now()):
+                self._leave(road, due_ns, item)
+            return
+        while (planned_ns := road.next_ns()) <= self._now():
+            count, dest = road.run(ahead)
+            items = [road.lane.served.popleft() for _ in range(count)]
+            if dest is not None:
+                size = sum(len(data or b"") for _, (_, data, _) in items)
+                dest.leaves_ns = items[-1][0]
+                road.paced_bytes += size
+                self._space(ahead, dest, size)
+            for due_ns, item in items:
+                self._leave(road, max(due_ns, planned_ns), item)
+            road.changed()
+
+    def _space(self, ahead: Ahead, dest: ConnectionEnd, size_bytes: int) -> None:
+        """Let what is queued at ``dest``, and so many bytes more, leave by ``leaves_ns``."""
+        if dest.paced is None or not dest.spaced:
+            return
+        unsent, source = dest.paced.unsent(), dest.other
+        dest.paced.limit(
+            ahead.rate_within(
+                unsent + size_bytes,
+                dest.leaves_ns - self._now(),
+                began=unsent > 0,
+                ended=source.finished or not source.readable,
+            )
+        )
+
+    def _leave(self, road: Road, due_ns: int, item: Item) -> None:
+        source, data, arrived_ns = item
+        size, dest, at_ns = len(data or b""), source.other, max(self._now(), due_ns)
+        road.bytes += size
+        if road.busy is not None:
+            road.busy.left(size, due_ns, at_ns)
+        if dest.dead and source.dead:
+            return  # was counted when they were closed
+        source.held -= size
+        if dest.dead:
+            source.flow().dropped_bytes += size
+        elif data is None:
+            self._close(dest, reset=True)
+        else:
+            if data:
+                self._note(source, size, due_ns, arrived_ns, at_ns)
+            dest.untaken += size
+            self._put(dest, data)
+            self._flush(dest)
+
+    def _put(self, dest: ConnectionEnd, data: bytes) -> None:
+        """Let ``dest`` send this next, in pieces if the kernel may space them."""
+        ahead = dest.other.road.lane.ahead
+        if dest.paced is None or ahead is None or not data:
+            dest.out.append(data)
+            return
+        dest.paced.add(len(data))
+        piece = max(len(data) // UNPACED_SEGMENTS, 1) if dest.fresh > 0 else ahead.piece_bytes
+        for begin in range(0, len(data), piece):
+            dest.out.append(data[begin : begin + piece])
+            dest.fresh -= 1
 
     def cut(self, end: ConnectionEnd, reason: str) -> None:
         """End its connection now, with a reset to both ends."""
@@ -171,7 +300,9 @@ class Traffic:
 
     def _queue(self, end: ConnectionEnd) -> None:
         """Queue it for a turn if it has something to read and its receiver is fast enough."""
-        if end.readable and not (end.queued or end.finished or end.dead or self._is_full(end)):
+        if self._is_full(end):
+            end.prompt = False
+        elif end.readable and not (end.queued or end.finished or end.dead):
             end.queued = True
             end.road.turns.append(end)
             self._willing[end.road] = None
@@ -189,29 +320,42 @@ class Traffic:
         end.queued = False
         if end.dead or self._is_full(end):
             return 0
-        lane = end.road.lane
+        lane, dest = end.road.lane, end.other
+        chunk = lane.chunk_bytes(self._now())
+        if lane.ahead is not None and dest.paced and end.alone <= 0 and not end.road.turns:
+            chunk = lane.ahead.chunk_bytes
+        arrived_ns = self._now()
         try:
-            data = end.sock.recv(lane.chunk_bytes(self._now()))
+            if end.prompt and lane.server.free_ns < arrived_ns:
+                data, ancillary, _, _ = end.sock.recvmsg(chunk, 64)
+                arrived_ns -= _age_ns(ancillary)
+            else:
+                data = end.sock.recv(chunk)
         except BlockingIOError:
             end.readable = False
+            if lane.ahead is not None and dest.leaves_ns > self._now() and not lane.served:
+                self._space(lane.ahead, dest, 0)
             return 0
         except OSError as error:
             self._fail(end, error)
             return 0
-        now = self._now()
+        now = max(arrived_ns, lane.latest_ns)
         lane.admit(len(data), (end, data, now), now)
+        end.road.changed()
         if end.road.busy is not None:
             end.road.busy.came(len(data), now)
         end.held += len(data)
+        end.alone -= len(data)  # each byte may be a segment
         end.finished = not data
         self._queue(end)
         return len(data)
 
-    def _note(self, source: ConnectionEnd, size_bytes: int, due_ns: int, arrived_ns: int) -> None:
-        now = self._now()
-        self.fidelity.transfer(now - due_ns, due_ns - arrived_ns)
+    def _note(
+        self, source: ConnectionEnd, size_bytes: int, due_ns: int, arrived_ns: int, at_ns: int
+    ) -> None:
+        self.fidelity.transfer(at_ns - due_ns, due_ns - arrived_ns)
         self.totals.carried(source.road.direction, size_bytes)
-        source.flow().passed(size_bytes, due_ns, now)
+        source.flow().passed(size_bytes, due_ns, at_ns)
 
     def _flush(self, end: ConnectionEnd) -> None:
         """Send the receiver what it takes, then let its sender continue."""
@@ -226,7 +370,7 @@ class Traffic:
         sent = 0
         try:
             if data:
-                sent = end.sock.send(data)
+                sent = end.sock.send(data, END_OF_RECORD if end.paced is not None else 0)
             else:
                 end.sock.shutdown(SHUT_WR)
                 end.shut = True
@@ -249,6 +393,7 @@ class Traffic:
         if not end.other.dead:
             now = self._now()
             end.road.lane.admit(0, (end, None, now), now)
+            end.road.changed()
 
     def _blame(self, end: ConnectionEnd, reason: str) -> None:
         if end.record.end == "closed":
@@ -257,6 +402,8 @@ class Traffic:
     def _close(self, end: ConnectionEnd, reset: bool) -> None:
         end.dead = True
         lost = end.other.flow()
+        if reset and end.paced is not None:
+            end.untaken = end.paced.unsent()  # also what the kernel has not sent
         lost.bytes -= end.untaken
         lost.dropped_bytes += end.untaken
         end.untaken = 0
@@ -269,3 +416,13 @@ class Traffic:
             self.totals.closed(failed=end.record.end != "closed")
             if self._log is not None:
                 self._log.add(end.record.as_json(self._now()))
+
+
+def _age_ns(ancillary: list[Ancillary]) -> int:
+    """How long ago bytes arrived that were just read; 0: their message does not say so."""
+    for _, _, data in ancillary:
+        if len(data) == TIMESPEC.size:
+            seconds, ns = TIMESPEC.unpack(data)
+            age_ns = time.time_ns() - seconds * NS_PER_S - ns
+            return age_ns if 0 < age_ns < OLDEST_NS else 0
+    return 0

@@ -1,10 +1,11 @@
 """A run with many real-socket edges on this machine: time to join, memory, verdict.
 
-    python scripts/benchmarks/edges.py [--config FILE] [--against DIR] [--json FILE]
+    python scripts/benchmarks/edges.py [--config FILE] [--against DIR] [--json FILE] [KEY=VALUE...]
 
-It runs FILE (default: configs/scale/thousand.toml; ten_thousand.toml stands beside it) on the wall
-clock. The memory is the largest sum of the proportional set sizes of all processes, in which a
-shared page counts once. With --against, another checkout of edgefl runs it, too.
+It runs FILE (default: configs/scale/thousand.toml; ten_thousand.toml and paced.toml stand beside
+it), with these changes of its keys, on the wall clock. The memory is the largest sum of the
+proportional set sizes of all processes, in which a shared page counts once. With --against, another
+checkout of edgefl runs it, too.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from pathlib import Path
 
 import orjson
 import psutil
+from reference import cpu_s
 from table import Row, arguments, host_line, report, run, say
 
+from edgefl.clocks.processes import COORDINATOR
 from edgefl.errors import UserError
 from edgefl.record.files import SUMMARY
 
@@ -33,27 +36,33 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--config", type=Path, default=THOUSAND, metavar="FILE")
     parser.add_argument("--against", type=Path, metavar="DIR", help="another checkout")
+    parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="as of edgefl run")
     options, host = parser.parse_args(), host_line()
-    rows = measured(ROOT, options.config.resolve(), "")
+    config, changes = options.config.resolve(), options.changes
+    rows = measured(ROOT, config, changes, "")
     if options.against is not None:
-        rows += measured(options.against.resolve(), options.config.resolve(), ", before")
+        rows += measured(options.against.resolve(), config, changes, ", before")
     report("A run with many edges", host, rows, options.json)
 
 
-def measured(root: Path, config: Path, suffix: str) -> list[Row]:
+def measured(root: Path, config: Path, changes: list[str], suffix: str) -> list[Row]:
     """Run the experiment to its end and watch its processes."""
     with tempfile.TemporaryDirectory(prefix="edgefl-bench-") as folder:
-        words = [sys.executable, "-m", "edgefl.cli", "run", str(config), "--out", folder, "--force"]
+        words = [sys.executable, "-m", "edgefl.cli", "run", str(config), *changes]
+        words += ["--out", folder, "--force"]
         environment = os.environ | {"PYTHONPATH": str(root)}
         began_unix_s = time.time()
         process = psutil.Popen(words, env=environment, stdout=subprocess.DEVNULL)
         most_bytes = most_processes = 0
+        used: list[tuple[float, float]] = []  # (moment, CPU time of the coordinator)
         while process.poll() is None:
             sizes = []
             with suppress(psutil.Error):
                 for each in (process, *process.children(recursive=True)):
                     with suppress(psutil.Error, OSError):
                         sizes.append(pss_bytes(each.pid))
+                        if COORDINATOR in each.cmdline():
+                            used.append((time.time(), cpu_s(each)))
             most_bytes = max(most_bytes, sum(sizes))
             most_processes = max(most_processes, len(sizes))
             time.sleep(WATCH_S)
@@ -62,8 +71,17 @@ def measured(root: Path, config: Path, suffix: str) -> list[Row]:
             raise UserError(f"edgefl run {config}: exit status {process.returncode}")
         summary = orjson.loads(found[0].read_bytes())
     fidelity = summary["fidelity"]
-    say(f"{config.name}{suffix}: {fidelity['verdict']}")
+    say(f"{config.name}{suffix}: {fidelity['verdict']} {fidelity['reasons']}")
+    used = [(at_s, cpu) for at_s, cpu in used if at_s >= summary["began_unix_s"]] or [(0.0, 0.0)]
+    lasted_s = used[-1][0] - used[0][0]
     return [
+        Row(f"verdict{suffix}", fidelity["verdict"]),
+        Row(
+            f"CPU of the coordinator{suffix}",
+            100 * (used[-1][1] - used[0][1]) / lasted_s if lasted_s else None,
+            "% of a core",
+        ),
+        Row(f"transfers that the kernel paced{suffix}", fidelity.get("pacing", {}).get("kernel")),
         Row(
             f"from the command to the first task{suffix}",
             summary["began_unix_s"] - began_unix_s,

@@ -1,9 +1,11 @@
 """Measure how exact emulated links are: real sockets against closed forms, late and early.
 
     python scripts/benchmarks/emulator_accuracy.py [--quick | --tiny] [--json FILE] [--only PART]
+        [--pacing process|kernel]
 
 Parts: app (the coordinator process with edges that echo), proxy (`emulator proxy`), tdma, kernel
-(`emulator kernel`, with root), busy (with a busy loop on every core).
+(`emulator kernel`, with root), busy (with a busy loop on every core). --pacing chooses who spaces
+the bytes in the parts app, proxy and busy; slots and tc have one way only.
 Errors are absolute values; "ahead of the curve" is how early bytes were. All goals are for an idle
 machine with 2 cores, except those of the part "busy".
 """
@@ -20,18 +22,21 @@ from emulator_proxy import ProxyLinks
 from emulator_rows import Extent
 from table import Row, arguments, host_line, load, report, run, say
 
-
-def busy_rows(extent: Extent) -> Iterator[Row]:
-    yield from AppNetwork(extent).busy_rows()
-    yield from ProxyLinks(extent).busy_rows()
-    yield from slots.busy_rows(extent)
+from emulator.proxy.proxy import PACERS, PROCESS
 
 
-PARTS: dict[str, Callable[[Extent], Iterator[Row]]] = {
-    "app": lambda extent: AppNetwork(extent).rows(),
-    "proxy": lambda extent: ProxyLinks(extent).rows(),
-    "tdma": slots.rows,
-    "kernel": lambda extent: KernelLinks(extent).rows(),
+def busy_rows(extent: Extent, pacing: str) -> Iterator[Row]:
+    yield from AppNetwork(extent, pacing).busy_rows()
+    yield from ProxyLinks(extent, pacing).busy_rows()
+    if pacing == PROCESS:
+        yield from slots.busy_rows(extent)
+
+
+PARTS: dict[str, Callable[[Extent, str], Iterator[Row]]] = {
+    "app": lambda extent, pacing: AppNetwork(extent, pacing).rows(),
+    "proxy": lambda extent, pacing: ProxyLinks(extent, pacing).rows(),
+    "tdma": lambda extent, _: slots.rows(extent),
+    "kernel": lambda extent, _: KernelLinks(extent).rows(),
     "busy": busy_rows,
 }
 
@@ -61,6 +66,9 @@ def main() -> None:
         metavar="PART",
         help=f"one of {', '.join(PARTS)}; may be repeated (default: all)",
     )
+    parser.add_argument(
+        "--pacing", choices=PACERS[:2], default=PROCESS, help="who spaces the bytes"
+    )
     options, host = parser.parse_args(), host_line()
     rows: list[Row] = []
     parts, began_s = options.only or list(PARTS), time.monotonic()
@@ -69,7 +77,7 @@ def main() -> None:
             f"{part}: part {number} of {len(parts)}, {time.monotonic() - began_s:.0f} s so far"
             f" (load {load()})"
         )
-        rows += PARTS[part](options.extent)
+        rows += PARTS[part](options.extent, options.pacing)
     report("Emulated links", host, [*rows, Row("load after", float(load()))], options.json)
 
 

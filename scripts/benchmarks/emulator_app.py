@@ -46,6 +46,7 @@ from edgefl.clocks.ipc import Channel
 from edgefl.clocks.processes import ONE_THREAD
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
+from emulator.proxy.proxy import PROCESS
 
 WATCH = Path(__file__).with_name("emulator_watch.py")
 LOOK_S, PATIENCE_S = 0.01, 20.0
@@ -81,8 +82,8 @@ class Seen:
 class AppNetwork:
     """The part "app" of the benchmark: its cells, and a count over all of them."""
 
-    def __init__(self, extent: Extent) -> None:
-        self.extent, self.quick = extent, extent < Extent.FULL
+    def __init__(self, extent: Extent, pacing: str) -> None:
+        self.extent, self.quick, self.pacing = extent, extent < Extent.FULL, pacing
         self.ahead = 0
 
     def rows(self) -> Iterator[Row]:
@@ -111,11 +112,14 @@ class AppNetwork:
         yield self.ahead_row("cores busy")
 
     def cell_rows(self, name: str, cell: Cell, priority: bool = True) -> list[Row]:
-        seen = measure(cell, priority)
+        seen = measure(cell, priority, {"network": {"pacing": self.pacing}})
         rows = [
             *error_rows(name, shots(cell, seen), cell.bound),
             *self._arrival_rows(name, cell, seen),
         ]
+        if self.pacing != PROCESS:
+            pacers = seen.fidelity["pacing"]
+            rows.append(Row(f"{name}: transfers that the kernel paced", pacers["kernel"]))
         if cell.links > 1:
             rows += self._cpu_rows(name, cell, seen)
         if cell.links > 1 or cell.goal == "G5":

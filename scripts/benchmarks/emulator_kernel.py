@@ -5,6 +5,7 @@ Needs root.
 
 from __future__ import annotations
 
+import ctypes
 import socket
 import struct
 import subprocess
@@ -12,18 +13,21 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
-from emulator_proxy import COMMAND
+from emulator_proxy import COMMAND, timed, uploaded
 from emulator_rows import Bound, Cell, Extent, Shot, as_child, end, error_rows
 from table import Row, say
 
 from emulator.errors import BadValue
 from emulator.lab.attached import examine
-from emulator.lab.system import choose, require_tools, tools
+from emulator.lab.running import Lab
+from emulator.lab.system import NAMESPACE_FILES, choose, require_tools, tools
 from emulator.lab.topology import KernelWay
 
 G7 = Bound("%", 1.5)
-PATIENCE_S = 60.0
+PATIENCE_S, CLONE_NEWNET = 60.0, 0x40000000
 STAMP = struct.Struct("<q")
 CLIENT = """
 import os, socket, struct, sys, time
@@ -146,6 +150,40 @@ def measure(cell: Cell, way: str, shaper: str | None = None) -> list[Shot]:
             f" {complaints.strip()}"
         )
     return [Shot(ns / 1e6, cell.ideal_ms) for ns in took_ns]
+
+
+def measure_many(cell: Cell) -> list[Shot]:
+    """Time one upload over all links at once, each from a network namespace of its own."""
+    say(f"lab: {cell.name}")
+    topology = {
+        "name": "bench",
+        "hosts": [{"name": "here", "here": True}, {"name": f"edge-[1-{cell.links}]"}],
+        "links": [
+            {"from": f"edge-[1-{cell.links}]", "to": "here", "rate": f"{cell.rate_bit_s}bit"}
+        ],
+    }
+    with (
+        Lab(topology) as lab,
+        socket.create_server(("0.0.0.0", 0), backlog=512) as listener,
+        ExitStack() as stack,
+    ):
+        pairs = []
+        for number in range(1, cell.links + 1):
+            edge = lab.host(f"edge-{number}")
+            address = (edge.outside_address, listener.getsockname()[1])
+            with ThreadPoolExecutor(1) as inside:  # its thread is in the namespace
+                client = inside.submit(_connected, edge.namespace, address).result()
+            pairs.append((stack.enter_context(client), stack.enter_context(listener.accept()[0])))
+        for sock in (sock for pair in pairs for sock in pair):
+            sock.setblocking(False)
+        return timed(cell, *uploaded(pairs, cell.size))
+
+
+def _connected(namespace: str, address: tuple[str, int]) -> socket.socket:
+    with (NAMESPACE_FILES / namespace).open("rb") as file:
+        if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), namespace)
+    return socket.create_connection(address, timeout=PATIENCE_S)
 
 
 def _serve(listener: socket.socket, way: str, cell: Cell, took_ns: list[int]) -> None:

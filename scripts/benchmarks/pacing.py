@@ -2,11 +2,15 @@
 
 A real coordinator and echoing edges, as in ``protocol.py``. Each link carries a model down and up.
 
-    python scripts/benchmarks/pacing.py [--json FILE] [--case 100x2] [--against DIR] [--busy]
+    python scripts/benchmarks/pacing.py [--json FILE] [--case 100x2] [--against DIR]
+        [--busy [--carrier proxy] [--rate 2] [--csv FILE]]
 
-``--busy`` measures instead how many links each pacer carries faithfully as an ordinary user,
-without real-time priority, while a busy loop runs on each core: each case doubles its links until a
-run is strained.
+``--busy`` measures instead how many links are carried faithfully while a busy loop runs on each
+core: by a run and by ``emulator proxy``, with each pacer, as an ordinary user without real-time
+priority; and by tc in network namespaces (``emulator lab``, as root). Each case doubles its links
+until 1 % of the transfers are late by more than the verdict allows. Both ends of the proxy and of
+tc have real-time priority, because they are the instrument; the edges of a run do not. ``--csv
+FILE`` writes links and Mbit/s per core for each rate.
 
 ``--against DIR`` also measures the pacing of another checkout of edgefl, in turns with this one:
 the first case there and here, and the other cases against the first one there.
@@ -18,13 +22,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 import orjson
 from emulator_app import measure as measure_app
-from emulator_rows import Cell, Extent, busy_cores
+from emulator_kernel import measure_many as shaped
+from emulator_proxy import measure_many as proxied
+from emulator_rows import Cell, Extent, Shot, busy_cores
 from protocol import BARE, MB, experiment, run
 from reference import raw_rounds
 from table import TIMES, Row, arguments, host_line, report, say
@@ -34,12 +41,15 @@ from edgefl.clocks.processes import keep_freed_memory
 from edgefl.config.experiment import NetworkSection
 from edgefl.errors import UserError
 from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
+from emulator.fidelity import Fidelity
+from emulator.host import cores as cpus
+from emulator.proxy.proxy import PACERS
 from emulator.units import NS_PER_S, to_ns
 
 CASES = {"2x2": (2, 2.0), "100x2": (100, 2.0), "300x1": (300, 1.0)}  # links, Mbit/s
 SECONDS = 2.0  # of each transfer
-PACERS = ("process", "kernel")
-BUSY_MBIT_S, FEWEST, MOST = (2.0, 20.0), 10, 320  # rates and numbers of links with --busy
+BUSY_MBIT_S, FEWEST, MOST = (2.0, 5.0, 20.0, 100.0), 5, 640  # rates and links with --busy
+LABS = 254  # hosts of one lab
 CARRYING = "CPU while all links carry bytes"
 # CPU of pacing as a multiple of the bare loop: a wake-up serves few of the pieces that it waits for
 PIECE_GOAL = "<= 8"
@@ -177,28 +187,57 @@ def measured(cases: list[str], rounds: int, turns: int, other: Path | None) -> l
     return rows
 
 
-def faithful_links(pacer: str, mbit_s: float) -> int:
-    """The most links, doubled from FEWEST on, whose run is faithful; 0: not even the fewest."""
+def faithful_run(cell: Cell, pacing: str) -> bool:
+    seen = measure_app(cell, priority=False, more={"network": {"pacing": pacing}})
+    say(f"  {seen.fidelity['verdict']} {seen.fidelity['reasons'][:1]}")
+    return bool(seen.fidelity["verdict"] == "faithful")
+
+
+def faithful(shots: list[Shot]) -> bool:
+    """Whether an experiment with these transfers would be faithful."""
+    fidelity = Fidelity()
+    for shot in shots:
+        fidelity.transfer(round(1e6 * shot.error_ms), round(1e6 * shot.ideal_ms))
+    say(f"  {fidelity.verdict} {fidelity.reasons()}")
+    return fidelity.verdict == "faithful"
+
+
+CARRIERS: dict[str, dict[str, Callable[[Cell], bool]]] = {
+    "run": {
+        f"run, {pacing}": lambda cell, pacing=pacing: faithful_run(cell, pacing)
+        for pacing in PACERS[:2]
+    },
+    "proxy": {
+        f"proxy, {pacing}": lambda cell, pacing=pacing: faithful(
+            proxied(cell, [], pacing, priority=False)[0]
+        )
+        for pacing in PACERS[:2]
+    },
+    "tc": {"tc in namespaces": lambda cell: cell.links < LABS and faithful(shaped(cell))},
+}
+
+
+def faithful_links(carries: Callable[[Cell], bool], mbit_s: float) -> int:
+    """The most links, doubled from FEWEST on, that are faithful; 0: not even the fewest."""
     links, most = FEWEST, 0
-    while links <= MOST:
-        cell = Cell("", mbit_s, transfer_bytes(mbit_s), links, repeat=1)
-        seen = measure_app(cell, priority=False, more={"network": {"pacing": pacer}})
-        say(f"  {pacer}, {links} links: {seen.fidelity['verdict']} {seen.fidelity['reasons'][:1]}")
-        if seen.fidelity["verdict"] != "faithful":
-            break
+    while links <= MOST and carries(Cell("", mbit_s, transfer_bytes(mbit_s), links, repeat=1)):
         most, links = links, 2 * links
     return most
 
 
-def busy_rows() -> list[Row]:
-    rows, cores = list[Row](), len(os.sched_getaffinity(0))
+def busy_rows(carriers: list[str], rates: list[float], csv_file: Path | None) -> list[Row]:
+    rows, lines, cores = list[Row](), ["carrier,mbit_s,links,mbit_s_per_core"], cpus()
     with busy_cores(Extent.FULL):
-        for mbit_s in BUSY_MBIT_S:
-            for pacer in PACERS:
-                links = faithful_links(pacer, mbit_s)
-                name = f"cores busy, {pacer}, links of {mbit_s:g} Mbit/s"
-                rows.append(Row(f"{name}: most that are faithful", links, ""))
-                rows.append(Row(f"{name}: faithful Mbit/s per core", links * mbit_s / cores, ""))
+        for mbit_s in rates:
+            for group in carriers:
+                for carrier, carries in CARRIERS[group].items():
+                    links = faithful_links(carries, mbit_s)
+                    name = f"cores busy, {carrier}, links of {mbit_s:g} Mbit/s"
+                    rows.append(Row(f"{name}: most that are faithful", links, ""))
+                    rows.append(Row(f"{name}: faithful Mbit/s per core", links * mbit_s / cores))
+                    lines.append(f'"{carrier}",{mbit_s:g},{links},{links * mbit_s / cores:g}')
+                    if csv_file is not None:
+                        csv_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return rows
 
 
@@ -213,12 +252,17 @@ def main() -> None:
         "--against", type=Path, metavar="DIR", help="another checkout, whose pacing is measured too"
     )
     parser.add_argument("--busy", action="store_true", help="how many links, beside busy loops")
+    parser.add_argument("--carrier", choices=CARRIERS, action="append", help="with --busy")
+    parser.add_argument("--rate", type=float, action="append", metavar="MBIT_S", help="with --busy")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="with --busy")
     chosen, host = parser.parse_args(), host_line()
     if min(chosen.rounds, chosen.turns) < 1:
         raise UserError("--rounds, --turns: expected 1 or more")
     keep_freed_memory()  # as the warm parent does for its edges
     if chosen.busy:
-        report("Faithful links as an ordinary user", host, busy_rows(), chosen.json)
+        rates = chosen.rate or list(BUSY_MBIT_S)
+        rows = busy_rows(chosen.carrier or list(CARRIERS), rates, chosen.csv)
+        report("Faithful links beside busy cores", host, rows, chosen.json)
         return
     other = None if chosen.against is None else chosen.against.resolve()
     if other is not None and not (other / "scripts" / "benchmarks" / "protocol.py").is_file():

@@ -26,6 +26,7 @@ from emulator.capacity import Capacity
 from emulator.capacity.rates import Constant
 from emulator.cli import run
 from emulator.delay import Latency
+from emulator.errors import BadValue
 from emulator.proxy.proxy import Proxy
 from emulator.proxy.record import Log
 from emulator.proxy.routes import ProxyWay, Route
@@ -81,6 +82,7 @@ class Servers:
         delay_ns: int = 0,
         shared_up: Capacity | None = None,
         log: Log | None = None,
+        pacing: str = "process",
     ) -> Running:
         up_way, down_way = (
             ProxyWay(None if rate is None else Constant(rate), Latency(delay_ns))
@@ -91,6 +93,7 @@ class Servers:
                 [Route((LOCAL, 0), (LOCAL, port), up_way, down_way) for port in ports],
                 shared_up=shared_up,
                 log=log,
+                pacing=pacing,
             )
         )
         self._stops.append(running.stop)
@@ -166,10 +169,13 @@ def reset(sock: socket.socket) -> None:
     sock.close()
 
 
-@pytest.mark.parametrize("rate_bit_s", [400 * 10**6])
-def test_a_stream_both_ways(servers: Servers, rate_bit_s: int | None) -> None:
-    running = servers.proxy(servers.serve(echo), up=rate_bit_s, down=rate_bit_s)
-    content = os.urandom(8 * 2**20)
+by_whom = pytest.mark.parametrize("pacing", ["process", "auto"])
+
+
+@by_whom
+def test_a_stream_both_ways(servers: Servers, pacing: str) -> None:
+    running = servers.proxy(servers.serve(echo), up=4 * 10**8, down=3 * 10**7, pacing=pacing)
+    content = os.urandom(2 * 2**20)
     with running.connect() as sock:
         sender = threading.Thread(
             target=lambda: (sock.sendall(content), sock.shutdown(socket.SHUT_WR))
@@ -180,9 +186,16 @@ def test_a_stream_both_ways(servers: Servers, rate_bit_s: int | None) -> None:
     running.settle()
     totals = running.proxy.traffic.totals
     assert (totals.up_bytes, totals.down_bytes, totals.failed) == (len(content), len(content), 0)
+    up, down = running.proxy.pacing()
+    assert up["direction"] == "up" and up["bytes"] == down["bytes"] == len(content)
+    assert (down["kernel_bytes"] > len(content) // 2) == (down["pacer"] == "kernel")
+    assert pacing == "auto" or not up["kernel_bytes"] + down["kernel_bytes"]
 
 
-def test_a_reset_by_the_client_reaches_the_server_behind_its_bytes(servers: Servers) -> None:
+@by_whom
+def test_a_reset_by_the_client_reaches_the_server_behind_its_bytes(
+    servers: Servers, pacing: str
+) -> None:
     seen: list[object] = []
 
     def record(sock: socket.socket) -> None:
@@ -193,7 +206,7 @@ def test_a_reset_by_the_client_reaches_the_server_behind_its_bytes(servers: Serv
         except ConnectionResetError:
             seen.append("reset")
 
-    running = servers.proxy(servers.serve(record), up=10**6, delay_ns=20_000_000)
+    running = servers.proxy(servers.serve(record), up=10**6, delay_ns=20_000_000, pacing=pacing)
     sock = running.connect()
     sock.sendall(b"last words")
     wait_until(lambda: bool(seen))
@@ -252,7 +265,7 @@ def _stands_still(amounts: list[int]) -> bool:
 def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) -> None:
     log = tmp_path / "log.json"
     ends = f"--listen {LOCAL}:0 --to {LOCAL}:{servers.serve(echo)}"
-    files = f"--log {log} --busy {tmp_path / 'busy.csv'}"
+    files = f"--log {log} --busy {tmp_path / 'busy.csv'} --pacing auto"
     words = f"proxy {ends} --profile lte --latency 5ms {files}".split()
     process = subprocess.Popen(
         [sys.executable, "-c", "from emulator.cli import main; main()", *words],
@@ -261,7 +274,7 @@ def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) 
         text=True,
     )
     assert process.stdout is not None
-    first, *more = [process.stdout.readline() for _ in range(3)]
+    first, *more = [process.stdout.readline() for _ in range(5)]
     assert first.startswith(f"listening on {LOCAL}:") and "up 7.6 Mbit/s, 5 ms" in first
     with socket.create_connection(
         (LOCAL, int(first.split()[2].rstrip(",").rpartition(":")[2])), timeout=PATIENCE_S
@@ -274,6 +287,9 @@ def test_the_command_carries_ends_and_says_so(servers: Servers, tmp_path: Path) 
     assert more[-1].startswith("Next: ") and "1 connections" in out
     content = json.loads(log.read_text())
     assert content["summary"]["up_bytes"] == 5
+    assert [(link["pacer"], link["reason"]) for link in content["pacing"]] == [
+        ("process", "its latency varies")
+    ] * 2
     assert content["fidelity"]["host"]["priority"] in ("normal", "SCHED_FIFO")
     rows = list(csv.DictReader((tmp_path / "busy.csv").open()))
     assert [(row["direction"], row["bytes"]) for row in rows] == [("up", "5"), ("down", "5")]
@@ -293,3 +309,42 @@ def test_a_port_in_use_is_one_line_and_leaves_nothing(
         out, error = capsys.readouterr()
         assert (out, error) == ("", f"emulator: listen {LOCAL}:{port}: address already in use\n")
         assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) <= open_files
+
+
+# ------------------------------------------------------------------ who paces
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("--up 2mbit --pacing kernal", "'kernal' does not exist: did you mean kernel?"),
+        ("--up 2mbit --latency 9ms --jitter 2ms --pacing kernel", "up: its latency varies"),
+        ("--up 2mbit --shared-up 3mbit --pacing kernel", "up: it shares a rate with others"),
+        ("--up 900gbit --pacing kernel", "up: it is too fast for a send buffer of"),
+    ],
+)
+def test_links_that_the_kernel_cannot_pace_are_one_line(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"proxy --map {LOCAL}:0={LOCAL}:1 {words}".split()) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and says in error and error.count("\n") == 1
+
+
+class NoKernel:
+    """What kernel_pacing finds on a system that does not pace."""
+
+    segment = 0
+
+    def __init__(self, fd: int, inode: int) -> None: ...
+
+
+def test_a_system_that_does_not_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulator.proxy.proxy.PacedConnection", NoKernel)
+    ways = ProxyWay(Constant(10**6), Latency(0)), ProxyWay(None, Latency(0))
+    routes = [Route((LOCAL, 0), (LOCAL, 1), *ways)]
+    proxy = Proxy(routes, pacing="auto")
+    (link,) = proxy.pacing()
+    proxy.close()
+    assert link["pacer"] == "process"
+    assert link["reason"] == "this system does not pace connections"
+    with pytest.raises(BadValue, match=r"pacing kernel: .* this system does not pace"):
+        Proxy(routes, pacing="kernel")

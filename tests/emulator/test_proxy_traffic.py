@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emulator.capacity.rates import Constant
-from emulator.delay import Latency
+from emulator.capacity import Capacity
+from emulator.capacity.rates import Constant, Windows
+from emulator.delay import Delay, Jitter, Latency
 from emulator.errors import BadValue
-from emulator.proxy.pacing import Junction, Lane, Server
+from emulator.links.loss import Lossy
+from emulator.proxy.pacing import Ahead, Junction, Lane, Server, ahead_of
 from emulator.proxy.record import BusyFile, ConnectionRecord
 from emulator.proxy.routes import ProxyWay, Route, parse_address, parse_map
-from emulator.proxy.traffic import ConnectionEnd, Item, Road, Traffic
+from emulator.proxy.traffic import Ancillary, ConnectionEnd, Item, Road, Traffic
 from emulator.units import FOREVER
 
 MS = 1_000_000
@@ -172,6 +178,8 @@ class FakeSocket:
     shut: bool = False
     sent: bytearray = field(default_factory=bytearray)  # by the peer, in total
     ended: bool = False  # the peer sends nothing more
+    kernel: FakeKernel | None = None
+    age_ns: int = 0  # how long ago the bytes in the inbox came, if the kernel tells
 
     def recv(self, size: int, /) -> bytes:
         if self.broken:
@@ -183,13 +191,23 @@ class FakeSocket:
             self.inbox.appendleft(data[size:])
         return data[:size]
 
-    def send(self, data: bytes | memoryview, /) -> int:
+    def recvmsg(self, size: int, more: int, /) -> tuple[bytes, list[Ancillary], int, None]:
+        if not self.age_ns:
+            return self.recv(size), [], 0, None
+        stamp = struct.pack("@qq", *divmod(time.time_ns() - self.age_ns, 10**9))
+        return self.recv(size), [(1, 35, stamp)], 0, None
+
+    def send(self, data: bytes | memoryview, flags: int, /) -> int:
         if self.broken:
             raise BrokenPipeError(32, "Broken pipe")
         if not self.window:
             raise BlockingIOError(11, "again")
         count = min(len(data), self.window)
-        self.taken += data[:count]
+        if flags:
+            assert self.kernel is not None
+            self.kernel.write(bytes(data[:count]))
+        else:
+            self.taken += data[:count]
         self.window -= count
         return count
 
@@ -199,17 +217,61 @@ class FakeSocket:
         self.shut = True
 
 
-class Rig:
-    """One connection over two lanes of 8 Mbit/s, 5 ms long."""
+class FakeKernel:
+    """Linux' pacing of a connection whose bytes are written as records.
 
-    def __init__(self) -> None:
+    It sends a record at once, the next one after its time at the rate of then, and the second one
+    after a pause in half of this time. ``left``: (moment, bytes in all).
+    """
+
+    segment = 1000
+
+    def __init__(self, sock: FakeSocket, now: Callable[[], int]) -> None:
+        self.sock, self.now = sock, now
+        self.records: deque[bytes] = deque()
+        self.left: list[tuple[int, int]] = []
+        self.added = self.next_ns = 0
+        self.rate: int | None = None
+        self.halves = False  # the next gap
+
+    def add(self, size_bytes: int) -> None:
+        self.added += size_bytes
+
+    def limit(self, bytes_s: int | None) -> None:
+        self.run()
+        self.rate = bytes_s
+
+    def write(self, data: bytes) -> None:
+        self.run()
+        if not self.records and self.next_ns < self.now():
+            self.next_ns, self.halves = self.now(), True
+        self.records.append(data)
+        self.run()
+
+    def unsent(self) -> int:
+        self.run()
+        return self.added - (self.left[-1][1] if self.left else 0)
+
+    def run(self, at_once: bool = False) -> None:
+        while self.records and (at_once or self.next_ns <= self.now()):
+            record = self.records.popleft()
+            self.sock.taken += record
+            self.left.append((self.next_ns, (self.left[-1][1] if self.left else 0) + len(record)))
+            gap_ns = 0 if self.rate is None else len(record) * 10**9 // self.rate
+            self.next_ns += gap_ns // 2 if self.halves else gap_ns
+            self.halves = False
+
+
+class Rig:
+    """One connection over two lanes of 8 Mbit/s, 5 ms long; ``kernel``: it spaces the bytes."""
+
+    def __init__(self, kernel: bool = False) -> None:
         self.now = 0
         self.hung_up: list[tuple[str, bool]] = []
-        self.traffic = Traffic(
-            lambda: self.now, lambda end, reset: self.hung_up.append((end.name, reset))
-        )
+        self.traffic = Traffic(lambda: self.now, self.hang_up, None, self.pace)
+        ahead = Ahead(1_000_000, 400 * MS) if kernel else None
         self.roads = [
-            Road(name, Lane[Item](number, Constant(8_000_000), Latency(5 * MS)))
+            Road(name, Lane[Item](number, Constant(8_000_000), Latency(5 * MS), None, ahead))
             for number, name in enumerate(("up", "down"))
         ]
         self.record = ConnectionRecord(0, "here", "there", 0)
@@ -221,6 +283,20 @@ class Rig:
         self.traffic.opened(*self.ends)
         for end in self.ends:
             self.traffic.is_writable(end)
+
+    def pace(self, end: ConnectionEnd) -> Any:
+        assert isinstance(end.sock, FakeSocket)
+        end.sock.kernel = FakeKernel(end.sock, lambda: self.now)
+        return end.sock.kernel
+
+    def hang_up(self, end: ConnectionEnd, reset: bool) -> None:
+        self.hung_up.append((end.name, reset))
+        assert isinstance(end.sock, FakeSocket)
+        kernel = end.sock.kernel
+        if kernel is not None and reset:
+            kernel.records.clear()
+        elif kernel is not None:
+            kernel.run(at_once=True)
 
     def turn(self, step_ns: int) -> None:
         self.now += step_ns
@@ -292,6 +368,34 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
     assert rig.socks[1].taken == rig.socks[0].sent
 
 
+@pytest.mark.parametrize(("age_ms", "begins_ms"), [(0, 500), (200, 300), (1500, 500)])
+def test_bytes_count_from_their_arrival_not_from_a_late_look(age_ms: int, begins_ms: int) -> None:
+    """100 kB take 100 ms, and 5 ms more. A stamp of the last second is believed."""
+    rig = Rig()
+    rig.now, rig.socks[0].age_ns = 500 * MS, age_ms * MS
+    rig.send(0, bytes(100_000))
+    rig.turn(0)
+    rig.turn((begins_ms + 90) * MS - rig.now if begins_ms == 500 else 0)
+    before = len(rig.socks[1].taken)
+    rig.turn(20 * MS)
+    assert len(rig.socks[1].taken) == 100_000
+    assert before == (100_000 if age_ms == 200 else 80_000)
+
+
+def test_bytes_that_waited_for_their_receiver_get_the_rate_of_the_link() -> None:
+    rig = Rig()
+    rig.socks[1].window, rig.socks[0].age_ns = 0, 900 * MS
+    rig.send(0, bytes(4_000_000))
+    for _ in range(100):
+        rig.turn(20 * MS)
+    rig.socks[1].window = 10**9
+    rig.tell(rig.ends[1])
+    held = len(rig.socks[1].taken)
+    rig.turn(0)
+    rig.turn(20 * MS)
+    assert len(rig.socks[1].taken) <= held + 200_000
+
+
 side = st.integers(0, 1)
 events = st.lists(
     st.one_of(
@@ -304,11 +408,12 @@ events = st.lists(
 )
 
 
-@given(events)
+@pytest.mark.parametrize("kernel", [False, True])
+@given(happenings=events)
 def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
-    happenings: list[tuple[str, int, int]],
+    kernel: bool, happenings: list[tuple[str, int, int]]
 ) -> None:
-    rig = Rig()
+    rig = Rig(kernel)
     for kind, number, amount in happenings:
         if kind == "send":
             rig.send(number, bytes(index % 251 for index in range(amount)))
@@ -355,3 +460,95 @@ def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:
         rig.hung_up == [("client", True), ("server", True)]
         and rig.record.end == "client: Connection reset by peer"
     )
+
+
+# ------------------------------------------------------------------ spaced by the kernel
+@pytest.mark.parametrize("size_bytes", [700, 10_000, 25_000, 123_456, 1_000_000])
+@pytest.mark.parametrize("late_ms", [0, 5, 60])
+def test_the_kernel_has_sent_the_last_byte_when_it_is_due(size_bytes: int, late_ms: int) -> None:
+    """1 byte in 1 us, pieces of 10 kB in 10 ms. The host looks only every 1 + ``late_ms`` ms."""
+    rig = Rig(kernel=True)
+    rig.send(0, bytes(100_000))  # the first chunk has ten segments, which no kernel spaces
+    kernel = rig.socks[1].kernel
+    assert kernel is not None
+    for _ in range(400):
+        rig.turn(MS)
+        kernel.run()
+    begin_ns = rig.now
+    assert len(rig.socks[1].taken) == 100_000 and rig.ends[1].spaced
+    assert [size for _, size in kernel.left[:11]] == [*range(1000, 11_000, 1000), 20_000]
+    kernel.left.clear()
+    kernel.added = 0
+    rig.send(0, bytes(size_bytes))
+    rig.turn(0)
+    while len(rig.socks[1].taken) < 100_000 + size_bytes:
+        rig.turn((1 + late_ms) * MS)
+        kernel.run()
+    errors_ns = [at_ns - begin_ns - 5 * MS - 1000 * size for at_ns, size in kernel.left]
+    assert kernel.left[-1][1] == size_bytes
+    # with its last pieces it may make up for a late begin
+    assert -1000 <= errors_ns[-1] <= (1 + late_ms) * MS + 1000
+    assert min(errors_ns) >= -10 * MS, "no byte is early by more than a piece"
+    assert rig.roads[0].paced_bytes == 90_000 + size_bytes
+
+
+def test_a_late_host_does_not_delay_what_the_kernel_has() -> None:
+    rig = Rig(kernel=True)
+    rig.send(0, bytes(1_500_000))
+    for _ in range(600):
+        rig.turn(MS)
+    rig.turn(190 * MS)
+    for _ in range(800):
+        rig.turn(MS)
+    kernel = rig.socks[1].kernel
+    assert kernel is not None
+    kernel.run()
+    after = [at_ns - 5 * MS - 1000 * size for at_ns, size in kernel.left if size > 200_000]
+    assert after[-1] <= 3 * MS and max(after) <= 10 * MS
+
+
+def test_bytes_of_two_senders_take_turns() -> None:
+    rig = Rig(kernel=True)
+    other_socks = FakeSocket(), FakeSocket()
+    others = [
+        ConnectionEnd(sock, name, road, rig.record)
+        for sock, name, road in zip(other_socks, ("client", "server"), rig.roads)
+    ]
+    rig.traffic.opened(*others)
+    other_socks[0].inbox.append(bytes(200_000))
+    rig.send(0, bytes(200_000))
+    rig.traffic.is_writable(others[1])
+    rig.traffic.is_readable(others[0])
+    for _ in range(500):
+        rig.turn(MS)
+        for sock in (rig.socks[1], other_socks[1]):
+            if sock.kernel is not None:
+                sock.kernel.run()
+    assert abs(len(rig.socks[1].taken) - len(other_socks[1].taken)) <= 100_000
+    assert len(rig.socks[1].taken) + len(other_socks[1].taken) == 400_000
+
+
+@pytest.mark.parametrize(
+    ("capacity", "delay", "shared", "queue_bytes", "why"),
+    [
+        (None, Latency(0), False, 10**6, "it is not shaped"),
+        (Constant(10**6), Latency(0), True, 10**6, "it shares a rate with others"),
+        (Windows([(5, 10)], 10**6), Latency(0), False, 10**6, "its rate changes"),
+        (Constant(10**6), Jitter(5, 5), False, 10**6, "its latency varies"),
+        (Constant(10**6), Latency(0), False, 0, "this system does not pace connections"),
+        (Constant(50_000), Latency(0), False, 10**6, "it is too slow for pieces of 512 bytes"),
+        (Constant(10**8), Latency(0), False, 10**5, "it is too fast for a send buffer of 100000"),
+    ],
+)
+def test_links_that_the_kernel_does_not_pace(
+    capacity: Capacity | None, delay: Delay, shared: bool, queue_bytes: int, why: str
+) -> None:
+    assert str(ahead_of(capacity, delay, shared, queue_bytes)).startswith(why)
+
+
+def test_links_that_the_kernel_paces() -> None:
+    """Also with a latency and with losses, which are a lower rate."""
+    lossy = Lossy(Constant(10**7), 0.01, 30 * MS)
+    for capacity in (Constant(10**7), lossy):
+        found = ahead_of(capacity, Latency(30 * MS), False, 10**6)
+        assert isinstance(found, Ahead) and 8 * found.bytes_s <= capacity.segment(0)[0]
