@@ -260,10 +260,10 @@ def edge_groups(
     if not isinstance(per_process, int):
         most = max(min(PROCESSES_PER_CORE * cores, free_bytes // 2 // PROCESS_BYTES), 1)
         per_process = 1 if len(edges) <= MOST_ALONE else min(-(-len(together) // most) or 1, fit)
-    elif min(per_process, len(together)) > fit:
+    elif (largest := min(per_process, len(together))) > fit:
         raise UserError(
-            f"edges.per_process: {per_process} edges in a process need"
-            f" {per_process * FILES_PER_SHARED + FILES_SPARE + FILES_JOINING} open files, this"
+            f"edges.per_process: {largest} edges in a process need"
+            f" {largest * FILES_PER_SHARED + FILES_SPARE + FILES_JOINING} open files, this"
             f" system allows {most_files()} (ulimit -n): expected {fit} or fewer"
         )
     starts = range(0, len(together), per_process)

@@ -258,14 +258,16 @@ def _with_words(
         return resumption
     if config is not None and "=" in str(config) and not config.exists():
         config, overrides = None, [str(config), *overrides]  # no CONFIG, but a change to it
-    said = config or next(iter(overrides))
     wanted = load(resumption.file, overrides) if config is None else load(config, overrides, placed)
     now, then = (each.model_dump(exclude_none=True) for each in (wanted, resumption.asked))
     other = differences(now, then, ("run", "stop"))
     if other:
+        given = [str(config)] if config is not None else [str(each) for each in overrides]
+        blamed = (each for each in given if other[0].startswith(each.partition("=")[0]))
         raise UserError(
-            f"{said}: differs from the config of the runs in {resumption.folder}, of which only"
-            f" stop keys may change: {listed(other, MOST_DIFFERENCES)}"
+            f"{next(blamed, given[0])}: differs from the config of the runs in"
+            f" {resumption.folder}, of which only stop keys may change:"
+            f" {listed(other, MOST_DIFFERENCES)}"
         )
     same = wanted.stop == resumption.asked.stop
     return resumption if same else lengthened(resumption, wanted.stop)

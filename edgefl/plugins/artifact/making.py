@@ -260,7 +260,9 @@ class Names:
 
 
 def _says_who(name: str) -> bool:
-    return len(name) >= SHORTEST and name.lower() not in NOBODY and name.strip("/.") != ""
+    """Whether a name can identify a person or a machine: a short or a common one cannot."""
+    is_common, is_path_only = name.lower() in NOBODY, not name.strip("/.")
+    return len(name) >= SHORTEST and not is_common and not is_path_only
 
 
 def _pattern(name: str) -> re.Pattern[str]:

@@ -214,6 +214,8 @@ def test_too_many_edges_for_the_open_files_of_a_process_are_one_line(
         r" allows 4096 \(ulimit -n\): expected 1916 or fewer$",
     ):
         sizes(10_000, 5000)
+    with pytest.raises(UserError, match=r"per_process: 3000 edges in a process need 6264 open"):
+        sizes(3_000, 100_000)
     assert sizes(20, 5000) == [20]
 
 

@@ -97,11 +97,12 @@ def test_a_run_cannot_become_shorter(folder: Path, words: list[str]) -> None:
 def test_only_stop_keys_may_change(folder: Path, word: str) -> None:
     broken_off(folder)
     key, _, value = word.partition("=")
-    said = refused("run", word, "stop.versions=2000", "--resume", "runs/run")
-    assert said.startswith(
-        f"{word}: differs from the config of the runs in runs/run, of which only stop keys may"
-        f" change: {key} is {value}, the run has "
-    )
+    for words in ([word, "stop.versions=2000"], ["stop.versions=2000", word]):
+        said = refused("run", *words, "--resume", "runs/run")
+        assert said.startswith(
+            f"{word}: differs from the config of the runs in runs/run, of which only stop keys may"
+            f" change: {key} is {value}, the run has "
+        )
 
 
 def test_the_same_config_is_no_reason_against_it(folder: Path) -> None:
