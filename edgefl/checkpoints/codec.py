@@ -74,7 +74,7 @@ ALLOWED = (
     "edgefl.clocks.wall.coordinator.thread_messages",
     "edgefl.jobs",
     "edgefl.protocol",
-    "edgefl.record.rows",
+    "edgefl.record.counters",
     "edgefl.record.energy",
     "edgefl.record.host_table",
     "edgefl.strategies",

@@ -59,10 +59,11 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
+from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
 from edgefl.record.files import Row
 from edgefl.record.record import Record
-from edgefl.record.rows import Counters, event_line, event_row, joined_lines
+from edgefl.record.rows import event_line, event_row, joined_lines
 from edgefl.strategies.base import events_and_decisions as do
 from edgefl.strategies.base import events_and_decisions as ev
 from edgefl.strategies.base.events_and_decisions import Assign, Decision, EdgeJoined, Event, Push

@@ -526,7 +526,6 @@ def _text(row: Any) -> bytes:
 
 
 # ---------------------------------------------------------------------- replay
-EVENTS = {snake(kind.__name__): kind for kind in ev.Event.__args__}
 
 
 @dataclass(slots=True)
@@ -595,7 +594,7 @@ def replay(
 
 def _event(event: JournalEvent, bases: dict[int, np.ndarray]) -> ev.Event:
     """Return the event with its arrays; an update or a closing ends its task in ``bases``."""
-    kind = EVENTS[event.row["event"]]
+    kind = next(kind for kind in ev.Event.__args__ if snake(kind.__name__) == event.row["event"])
     values: dict[str, Any] = {
         f.name: event.row[f.name] for f in fields(kind) if f.name in event.row
     }

@@ -27,8 +27,8 @@ from rich.text import Text
 from edgefl.config.experiment import Stop
 from edgefl.config.scores import ACCURACY, Score
 from edgefl.errors import listed
+from edgefl.record.counters import Counters
 from edgefl.record.files import EVENTS, HOSTS, LINKS, METRICS
-from edgefl.record.rows import Counters
 from edgefl.results.read import (
     MISSING,
     EventColumns,

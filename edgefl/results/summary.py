@@ -14,7 +14,7 @@ from typing import Any
 
 from edgefl.config.scores import ACCURACY, Score, score_of
 from edgefl.errors import UserError, nearest
-from edgefl.record.rows import Counters
+from edgefl.record.counters import Counters
 from edgefl.results.read import number
 
 CONVERGENCE_SHARE = 0.1  # of the run's emulated time, at its end

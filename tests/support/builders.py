@@ -25,8 +25,8 @@ from edgefl.protocol.messages import (
     Update,
     UrgeTask,
 )
+from edgefl.record.counters import Counters
 from edgefl.record.record import Record
-from edgefl.record.rows import Counters
 from edgefl.results.read import read_events
 from edgefl.strategies.base.events_and_decisions import (
     AlarmRang,

@@ -34,11 +34,11 @@ from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
 from edgefl.errors import UserError, undamaged
 from edgefl.record import files
+from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.record.journal import Journal
 from edgefl.record.record import Record, journal_sizes
-from edgefl.record.rows import Counters
 from edgefl.record.tables import Later, Rotation, at_once, write_whole
 from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target

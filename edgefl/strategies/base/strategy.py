@@ -35,8 +35,7 @@ from edgefl.strategies.base.events_and_decisions import (
     UpdateArrived,
     UpdateReady,
 )
-from edgefl.strategies.selection.random import RandomSelector
-from edgefl.strategies.selection.selector import Selection, Selector
+from edgefl.strategies.selection.selector import RandomSelector, Selection, Selector
 from edgefl.streams import Streams
 from edgefl.vectors import SMALLEST_RATE, Layout
 

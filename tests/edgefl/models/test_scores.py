@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from edgefl.clocks.setup.learning import LabelCounts, perplexity
 from edgefl.data.dataset import right_answers
 from edgefl.models.evaluate import decoded, final_number
-from edgefl.models.scores import LabelCounts, perplexity
 
 
 def counted(given: list[int], targets: list[int], classes: int) -> LabelCounts:

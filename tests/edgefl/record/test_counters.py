@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgefl.record.rows import Counters
+from edgefl.record.counters import Counters
 
 
 def arrived(task: int, gap: int, *decisions: dict[str, Any]) -> dict[str, Any]:

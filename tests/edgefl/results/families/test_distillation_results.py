@@ -9,8 +9,8 @@ import pytest
 import torch
 from builders import small_run
 
+from edgefl.clocks.setup.learning import LabelCounts
 from edgefl.data.dataset import right_answers
-from edgefl.models.scores import LabelCounts
 from edgefl.results.families.by_label import by_runtime
 from edgefl.results.families.distillation import series
 from edgefl.results.read import read_csv

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from paths import ROOT
 from recorded import killed, record
 
-from edgefl.record.rows import Counters
+from edgefl.record.counters import Counters
 from edgefl.results import families as package
 from edgefl.results.families import families, files, pushes, sections
 from edgefl.results.figures import gallery
@@ -156,7 +156,7 @@ def test_a_family_of_ones_own_is_found(run: Path, own_family: str) -> None:
         "edgefl.results.families",
         "edgefl.clocks.setup.rundir",
         "edgefl.cli",
-        "edgefl.models.scores",
+        "edgefl.clocks.setup.learning",
     ],
 )
 def test_families_are_found_without_matplotlib(modules: str) -> None:
