@@ -28,6 +28,7 @@ from emulator.units import NS_PER_S
 SO_MAX_PACING_RATE = 47  # Python has no name for it
 RATE = struct.Struct("@Q")  # bytes per second
 UNLIMITED = 2**64 - 1
+USUAL_ROOM = 1 << 16  # of a socket's buffer, about
 # in Linux' struct tcp_info: all bytes sent, and those of them that were sent again
 SENT_AT, SENT = 200, struct.Struct("@QQ")
 WINDOW_AT, WINDOW = 80, struct.Struct("@I")  # of congestion, in segments
@@ -54,6 +55,7 @@ class PacedConnection:
         self.fd, self.inode = fd, inode
         self.limited = False
         self._queued = self._first = 0  # bytes that were added; bytes sent before these
+        self._room = USUAL_ROOM  # bytes that the kernel takes at once
         self.segment = self._prepared()
 
     def _prepared(self) -> int:
@@ -81,6 +83,9 @@ class PacedConnection:
         with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
             left = self._unsent(socket) + more
             self._limit(socket, max(left * NS_PER_S // within_ns, 1) if within_ns > 0 else None)
+            if left > self._room:  # otherwise the owner's thread wakes up for each 20 kB
+                self._room = left
+                socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, left)
 
     def burst(self) -> int:
         """The bytes that the kernel sends at once now. Pacing does not change them."""

@@ -59,6 +59,7 @@ from edgefl.vectors import ALIGNMENT, aligned
 # Packages, modules and classes of the state of a run. They are imported if a checkpoint names them.
 ALLOWED = (
     "edgefl.actor",
+    "edgefl.by_name",
     "edgefl.compression",
     "edgefl.config",
     "edgefl.coordinator",

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from edgefl.exchange.machine import Exchange, Flow, broadcast_transfer
-from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES
+from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES, SPACED_BYTES
 from emulator.capacity.service import WORK_PER_BYTE, Steady
 from emulator.clock import Ticket
 from emulator.fidelity import Fidelity
@@ -42,8 +42,8 @@ COARSE_FROM, COARSE_GRAINS = 64, 2
 # a piece waits for the next multiple of the grain only if it is then due this many grains later
 ROOM_GRAINS = 2
 # On links that the kernel paces: most bytes that it gets at once, and the grains of a wake-up in
-# the time by which it gets them before their first one leaves
-MOST_FAR_BYTES, FAR_GRAINS = 1 << 19, 8
+# the time by which it gets them before their first one leaves. A piece is so many times as long.
+MOST_FAR_BYTES, FAR_GRAINS, FAR_PIECE = 1 << 19, 4, 5
 # A congestion window has two bursts. They must last for the round trip, and for the time by which a
 # busy receiver answers late: this part of the window.
 BURSTS_UNDER_WAY, BUSY_OF_WINDOW = 2, 5
@@ -82,8 +82,8 @@ class PiecePlan:
     ``grain_ns``: pieces that can wait are sent at its multiples, so that one wake-up serves many
     links.
 
-    ``far_ns``: on links that the kernel paces, link time of a piece, and of what waits in the
-    kernel when the next one follows.
+    ``far_ns``: on links that the kernel paces, link time of what waits in the kernel when the next
+    piece follows.
     """
 
     window_ns: int
@@ -95,10 +95,6 @@ class PiecePlan:
         """The link time of a piece while there are so many shaped flows."""
         longest_ns = max(self.piece_ns, int(LONGEST_OF_WINDOW * self.window_ns))
         return min(self.piece_ns * (1 + flows // FEW_FLOWS), longest_ns)
-
-    def kernel_piece_ns(self, flows: int) -> int:
-        """The link time of a piece on a link that the kernel paces."""
-        return self.far_ns * (COARSE_GRAINS if flows >= COARSE_FROM else 1)
 
     def rounded_to_ns(self, flows: int) -> int:
         """The time between two wake-ups for pieces while there are so many shaped flows."""
@@ -117,9 +113,9 @@ class PacedFlow(Flow):
     of each released piece (total body bytes), the moment at which these bytes are at the receiver
     by the service curve. ``piece_ns``: link time of the first piece.
 
-    ``kernel``: the kernel spaces the bytes, so they are released in longer pieces, of
-    ``kernel_ns``, and ``far_ns`` before the first one may leave. ``leave_ns``: when the last
-    released byte leaves. ``burst_ns``: link time of what the kernel sends at once.
+    ``kernel``: the kernel spaces the bytes, so they are released in longer pieces, and ``far_ns``
+    before the first one may leave. ``leave_ns``: when the last released byte leaves. ``burst_ns``:
+    link time of what the kernel sends at once.
 
     Of an upload: ``began_ns``, when its training began, if known; ``ready_ns``, when it is ready;
     ``ready``, the entry of an agenda that reports this (None: it is reported). ``void``: it is not
@@ -144,7 +140,6 @@ class PacedFlow(Flow):
     rate_bit_s: int = 0
     planned: tuple[int, int] | None = None  # of ``_plan_steady``: (end of next piece, its due_at)
     kernel: bool = False
-    kernel_ns: int = 0
     far_ns: int = 0
     burst_ns: int = 0
     leave_ns: int = 0
@@ -333,8 +328,11 @@ class PacedFlow(Flow):
     def _plan_kernel(self, link: Link, booking: Booking, curve: Steady, delay_ns: int) -> None:
         """``plan_release`` of a transfer that the kernel paces: long before the bytes leave."""
         rate, begin_ns = curve.rate_bit_s, curve.start_ns + delay_ns
-        most = min(rate * self.kernel_ns // (8 * NS_PER_S), MOST_FAR_BYTES)
-        border = min(self.released + max(most, self.piece), self.body)
+        most = min(rate * FAR_PIECE * self.far_ns // (8 * NS_PER_S), MOST_FAR_BYTES)
+        border = self.released + max(most, self.piece)
+        # the nearest border of a message: transfers of one model then have the same messages
+        nearest = (border + SPACED_BYTES // 2) // SPACED_BYTES * SPACED_BYTES
+        border = min(nearest if nearest > self.released else border, self.body)
         sent = self.meta + self.released - booking.kept
         first_ns = begin_ns - -max(0, sent) * WORK_PER_BYTE // rate
         due_ns = begin_ns - -max(0, self.meta + border - booking.kept) * WORK_PER_BYTE // rate
@@ -527,7 +525,6 @@ class Pacer:
         self._count(flow, 1)
         flow.lengthen(self.pace.length_ns(self.shaped_flows))
         flow.grain_ns = self.grain_ns
-        flow.kernel_ns = self.pace.kernel_piece_ns(self.shaped_flows)
         if flow.body == 0:
             flow.last_byte_ns = now
         self._replan(flow, host_now)
@@ -556,7 +553,6 @@ class Pacer:
         self._replan_shared()
         self._hear(now)
         length_ns, grain_ns = self.pace.length_ns(self.shaped_flows), self.grain_ns
-        kernel_ns = self.pace.kernel_piece_ns(self.shaped_flows)
         while self._heap and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
             if self._stale(entry):
@@ -564,7 +560,7 @@ class Pacer:
             flow = self.exchange.flows[entry[1]]
             if flow.shaped:
                 self.fidelity.wake(now - entry[0])
-            flow.grain_ns, flow.kernel_ns = grain_ns, kernel_ns
+            flow.grain_ns = grain_ns
             first, end = flow.release(self.network, now)
             if flow.lengthen(length_ns):
                 self._replan(flow, now)

@@ -35,6 +35,7 @@ from edgefl.protocol.messages import (
     MAX_NAME,
     MAX_PIECE_BYTES,
     MOST,
+    SPACED_BYTES,
     Bulk,
     Count,
     LimitExceeded,
@@ -344,13 +345,15 @@ class Outgoing:
         self.task, self.version = message.number, message.version
         self._parts: list[memoryview]
         self._starts: list[int]
+        self._cuts: dict[int, memoryview]  # by their first byte, see ``piece``
         if like is not None and of_body is not None:
             self.meta = meta(message)
-            self._parts, self._starts = like._parts, like._starts
+            self._parts, self._starts, self._cuts = like._parts, like._starts, like._cuts
         else:
             self.meta, arrays = pack(message)
             self._parts = [array.view(np.uint8).data for array in arrays]
             self._starts = list(accumulate(map(len, self._parts), initial=0))
+            self._cuts = {}
             of_body = of_body or body_digest(arrays)
         self.body = self._starts[-1]
         self.size = len(self.meta) + self.body
@@ -361,12 +364,22 @@ class Outgoing:
         return Offer(*content, due_ns, ahead, starts, pushes)
 
     def piece(self, offset: int, most: int) -> memoryview:
-        """Return at most ``most`` bytes from ``offset`` on, never across two arrays."""
+        """Return at most ``most`` bytes from ``offset`` on, never across two arrays.
+
+        Between multiples of SPACED_BYTES, transfers of the same vectors return the same object.
+        """
+        cut = self._cuts.get(offset)
+        if cut is not None and len(cut) <= most <= SPACED_BYTES:
+            return cut
         for start, part in zip(self._starts, self._parts):
             if start == offset and 0 < len(part) <= most:
                 return part
             if start <= offset < start + len(part):
-                return part[offset - start : offset - start + most]
+                piece = part[offset - start : offset - start + most]
+                longest = min(SPACED_BYTES, start + len(part) - offset)
+                if offset % SPACED_BYTES == 0 and len(piece) == longest:
+                    self._cuts[offset] = piece
+                return piece
         raise IndexError(f"offset {offset} is outside a body of {self.body} bytes")
 
 

@@ -56,6 +56,7 @@ PROTOCOL = 10
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
+SPACED_BYTES = 1 << 17  # of a message that the kernel spaces: a cut connection loses it
 MAX_ARRAYS = 64  # vectors of a bulk message; also its numbers
 MAX_NAME = 64  # characters
 MAX_LIST = 16  # items of any list in a header; also its fields

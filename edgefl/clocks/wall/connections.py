@@ -203,11 +203,13 @@ class Watch(Thread):
     def run(self) -> None:
         self.at_start()
         looked_s, more = time.monotonic(), True
+        events = self._events.getsockopt(zmq.FD)
         while not self._over.is_set():
             for fd, _ in self._poll.poll(0.0 if more else LOOK_EVERY_S):
                 if fd in self._strangers:
                     self._look_at_stranger(fd)
-            more = self.take()
+                more |= fd == events
+            more = more and self.take()
             if time.monotonic() - looked_s < LOOK_EVERY_S:
                 continue
             looked_s = time.monotonic()

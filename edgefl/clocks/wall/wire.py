@@ -44,6 +44,7 @@ MOST_FRAMES = 2  # header and body; the routing id comes from libzmq
 # for smaller bodies, sharing the memory costs more than a copy: a thread of pyzmq hears when it is
 # free again
 SHARED_BYTES, ZERO_COPY_BYTES = 1 << 12, 1 << 19
+MOST_COPIED = 32  # bodies whose copies are kept
 # plain ints: pyzmq's flags are slow to combine
 NOW, NOW_MORE = (int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE))
 EVENTS, POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
@@ -140,8 +141,8 @@ class Router(Wire):
         self.by_fd: dict[int, Connection] = {}  # the latest with that descriptor
         self.full: dict[bytes, None] = {}  # peers that do not read (an ordered set)
         self.paced: dict[bytes, PacedConnection] = {}  # those that the kernel may pace
-        # the latest body that was copied, and its copy: one model often goes to many edges
-        self._copied: tuple[Callable[[], Any], zmq.Frame | None] = (lambda: None, None)
+        # the latest bodies that were copied, and their copies: one model often goes to many edges
+        self._copied: dict[int, tuple[Callable[[], Any] | None, zmq.Frame | None]] = {}
         self.socket.router_mandatory = True
         self.keyed = keys is not None
         if keys is not None:
@@ -187,10 +188,12 @@ class Router(Wire):
 
     def _copy(self, body: memoryview) -> zmq.Frame:
         """A frame with a copy of ``body``. Its messages share it without a thread of pyzmq."""
-        of, frame = self._copied
-        if frame is None or of() is not body:
-            frame = zmq.Frame(body, copy=True)
-            self._copied = (weakref.ref(body), frame)
+        of, frame = self._copied.pop(id(body), (None, None))
+        if of is None or frame is None or of() is not body:
+            of, frame = weakref.ref(body), zmq.Frame(body, copy=True)
+        self._copied[id(body)] = (of, frame)  # the latest one last
+        if len(self._copied) > MOST_COPIED:
+            del self._copied[next(iter(self._copied))]
         return frame
 
     def receive(self, most: int) -> Iterator[tuple[bytes, str | None, list[zmq.Frame]]]:

@@ -19,7 +19,7 @@ from edgefl.protocol.codec import (
     decode,
     encode,
 )
-from edgefl.protocol.messages import MAX_PIECE_BYTES, Update, WireError
+from edgefl.protocol.messages import MAX_PIECE_BYTES, SPACED_BYTES, Update, WireError
 from edgefl.vectors import aligned
 
 MOST = 1 << 20
@@ -60,6 +60,16 @@ def test_a_piece_never_crosses_two_vectors_and_shares_their_memory() -> None:
     assert [len(piece) for piece in pieces] == [8, 3, 12, 1]
     assert np.shares_memory(np.frombuffer(pieces[0], np.uint8), message.vectors["a"])
     assert np.shares_memory(np.frombuffer(pieces[2], np.uint8), message.vectors["c"])
+
+
+def test_transfers_of_one_model_have_the_same_pieces_at_the_same_borders() -> None:
+    first = Outgoing(1, update(100_000))
+    second = Outgoing(2, update(100_000), of_body="0" * 32, like=first)
+    for offset in range(0, first.body, SPACED_BYTES):
+        piece = first.piece(offset, SPACED_BYTES)
+        assert second.piece(offset, SPACED_BYTES) is piece
+        assert first.piece(offset, len(piece) // 2) == piece[: len(piece) // 2]
+        assert len(first.piece(offset, 1 << 20)) == first.body - offset
 
 
 # ------------------------------------------------------------------ digests

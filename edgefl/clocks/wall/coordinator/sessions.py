@@ -258,6 +258,7 @@ USELESS = "useless message"
 # Sessions that get their heartbeat at the same time. All 10,000 would keep the pacing thread from
 # its pieces for half a second.
 AT_ONCE, MOST_PARTS = 50, 100
+RARE_PINGS = 4  # in the liveness timeout, to a session with a queue in the kernel
 WHOLE_RUN = "run"  # key of counts that belong to no edge
 MOST_ENDED = 1_000  # sessions of which a late Hello is recognised
 MOST_TEXT = 500  # of a reason, which may quote the peer
@@ -311,6 +312,7 @@ class Session:
     It comes from the recent ping with the shortest round-trip time, ``rtt_ns``. Pings before
     ``clock_since_ns`` do not count, nor those that stood in a queue that the kernel paces: it is
     empty at ``queued_until_ns``. ``unanswered``: pings, as (wall ns when sent, bytes before).
+    ``pinged_ns``: when the last one was sent.
 
     ``segment``: bytes of the segments that the kernels of both ends pace; 0: one of them cannot.
     """
@@ -325,6 +327,7 @@ class Session:
     clock_since_ns: int = 0
     segment: int = 0
     queued_until_ns: int = 0
+    pinged_ns: int = 0
     round_trips: deque[tuple[int, int]] = field(
         default_factory=lambda: deque(maxlen=RECENT_PINGS), repr=False
     )
@@ -348,7 +351,12 @@ class Session:
         self.unanswered.clear()
 
     def pinged(self, now: int) -> None:
+        self.pinged_ns = now
         self.unanswered.append((now, self.sent_bytes))
+
+    def ping_can_wait(self, now: int, rarely_ns: int) -> bool:
+        """Whether a ping would only wait in a queue, and the last one is not ``rarely_ns`` old."""
+        return now < min(self.queued_until_ns, self.pinged_ns + rarely_ns)
 
     def answered(self, sent_ns: int, rtt_ns: int, offset_ns: int) -> bool:
         """Record the answer to the ping of ``sent_ns``: all bytes sent before it were read.
@@ -523,6 +531,8 @@ class Sessions:
             self._round.extend(self.by_routing.values())
             self._parts = min(max(len(self._round) // AT_ONCE, 1), MOST_PARTS)
             self._size = -(-len(self._round) // self._parts)
+        # a little less: it is the next heartbeat or the one after it
+        rarely_ns = self.expected.liveness_ns // RARE_PINGS - self.expected.heartbeat_ns // 2
         for _ in range(min(self._size, len(self._round))):
             session = self._round.popleft()
             if self.by_routing.get(session.routing) is not session:
@@ -535,7 +545,7 @@ class Sessions:
             elif drained and session.is_deaf(now, patience_ns + 2 * self.expected.heartbeat_ns):
                 self._count("deaf", session.edge, NO_ANSWER)
                 outcomes += self._drop(session, NO_ANSWER)
-            elif session.joined:
+            elif session.joined and not session.ping_can_wait(now, rarely_ns):
                 session.pinged(now)
                 outcomes.append(Reply(session.routing, session.number, Ping(now)))
         return outcomes

@@ -37,6 +37,7 @@ from edgefl.protocol.messages import (
     FRESH,
     MAX_PIECE_BYTES,
     PUSH,
+    SPACED_BYTES,
     TASK,
     UPDATE,
     Acknowledged,
@@ -491,9 +492,10 @@ class Transport:
     def _send_pieces(self, flow: PacedFlow, first: int, end: int) -> None:
         """Send body bytes [first, end)."""
         self._spread(flow, end - first)
+        most = SPACED_BYTES if flow.kernel else MAX_PIECE_BYTES
         for border in flow.cuts(first, end):
             while first < border:
-                view = flow.content.piece(first, min(border - first, MAX_PIECE_BYTES))
+                view = flow.content.piece(first, min(border - first, most))
                 self.send(flow.transfer.edge, Piece(flow.transfer.number, first), view)
                 first += len(view)
 

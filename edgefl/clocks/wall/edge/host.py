@@ -83,7 +83,7 @@ MOST_TEXT = 500  # characters of a line that may quote the coordinator
 # Limits for a Setup: with a shorter heartbeat this process would do nothing else; with a longer
 # silence it would never try again.
 SHORTEST_HEARTBEAT_NS, LONGEST_SILENCE_NS = 100_000, 86_400 * NS_PER_S
-OWN_HEARTBEATS = 1.5  # without a ping for so many heartbeats, an edge says that it is alive
+OWN_OF_SILENCE = 3  # without a ping for this part of the silence, an edge says that it is alive
 ANYTIME = (Ping, Refuse, RunFinished)  # a coordinator may send these at any time
 BEFORE_SETUP = Setup("", "")  # its timers are used until the coordinator sends its own
 # Edges of one process that join at the same time: with all at once, connections would wait in the
@@ -313,7 +313,7 @@ class EdgeHost:
     def _heartbeat(self, now_s: float) -> None:
         """Send a heartbeat if this edge has answered no ping for a while."""
         silence_s = now_s - self.link.pinged_s
-        if self.link.joined and silence_s > OWN_HEARTBEATS * self.setup.heartbeat_ns / NS_PER_S:
+        if self.link.joined and silence_s > self.setup.silence_ns / OWN_OF_SILENCE / NS_PER_S:
             self.link.pinged_s = now_s
             self._send(Pong(0, self.system.passed_ns()))
         if self.link.joined and (facts := self.shared.reporter.facts) is not None:

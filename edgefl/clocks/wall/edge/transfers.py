@@ -15,6 +15,7 @@ from edgefl.protocol.messages import (
     MAX_PAIRS,
     MAX_PIECE_BYTES,
     PUSH,
+    SPACED_BYTES,
     TASK,
     Arrived,
     Bulk,
@@ -164,8 +165,9 @@ class EdgeTransfers:
         if upload.sent is None:
             upload.sent = credit.offset
         end = min(credit.limit, upload.outgoing.body)
+        most = SPACED_BYTES if credit.leave_ns else MAX_PIECE_BYTES
         while upload.sent < end:
-            view = upload.outgoing.piece(upload.sent, min(end - upload.sent, MAX_PIECE_BYTES))
+            view = upload.outgoing.piece(upload.sent, min(end - upload.sent, most))
             yield Piece(credit.transfer, upload.sent), view
             upload.sent += len(view)
 

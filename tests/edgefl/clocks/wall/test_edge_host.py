@@ -105,7 +105,7 @@ def test_a_new_session_of_the_same_run_goes_on(then: int) -> None:
 
 
 # ------------------------------------------------------------------ heartbeats
-@pytest.mark.parametrize(("turn", "own"), [([None, None], 5), ([(Ping(5), 7), None], 1)])
+@pytest.mark.parametrize(("turn", "own"), [([None, None], 3), ([(Ping(5), 7), None], 1)])
 def test_an_edge_that_answers_pings_sends_no_heartbeats_of_its_own(
     turn: list[Any], own: int
 ) -> None:

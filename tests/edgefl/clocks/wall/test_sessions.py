@@ -592,6 +592,21 @@ def test_a_ping_that_waited_in_the_kernel_says_nothing_about_the_path() -> None:
     assert session.answered(100, 2, 8) and session.rtt_ns == 2
 
 
+def test_an_edge_whose_messages_wait_in_the_kernel_gets_a_ping_four_times_in_its_patience() -> None:
+    story = joined()
+    beat, patience = EXPECTED.heartbeat_ns, EXPECTED.liveness_ns
+    session, moments = story.sessions.by_edge["pi-1"], []
+    session.queued_until_ns = 2 * patience
+    for now in range(beat, 4 * patience, beat):
+        session.heard_ns = now
+        session.unanswered.clear()
+        if any(isinstance(each, Reply) for each in story.sessions.tick(now)):
+            moments.append(now)
+    queued = [now for now in moments if now <= 2 * patience]
+    assert len(queued) in (8, 9)
+    assert len(moments) - len(queued) == 2 * patience // beat - 1  # each heartbeat
+
+
 # ------------------------------------------------------------------ many sessions
 def test_heartbeats_of_many_sessions_are_spread_over_their_period() -> None:
     """Each session gets one ping in a heartbeat, and no turn has all of them to send."""
