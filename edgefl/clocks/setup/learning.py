@@ -807,8 +807,8 @@ def _check_server_samples(experiment: Experiment, base: Path | None, have: int) 
 
 
 # ---------------------------------------------------------------------- scores
-# That of each label, F1 and perplexity. The accuracy of each label, and the labels of each edge, show
-# whether the global model learns labels that only some edges have.
+# The accuracy of each label, F1 and perplexity. The accuracy of each label, and the labels of each
+# edge, show whether the global model learns labels that only some edges have.
 POSITIVE = 1  # the label whose F1 counts if there are two: "paraphrase" of MRPC, as in GLUE
 
 
