@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from enum import StrEnum
+from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
@@ -84,7 +85,8 @@ def new(
         show.line(f"wrote {path}")
     place = "" if folder == Path() else f"cd {folder} && "
     if f"test_{name}.py" in files:
-        show.line(f"test it: {place}pytest test_{name}.py")
+        lacks = "" if find_spec("pytest") else "pip install pytest && "
+        show.line(f"test it: {lacks}{place}pytest test_{name}.py")
     if kind in OVERRIDES:
         override = OVERRIDES[kind].format(file=f"{name}.py", title=_title(name))
         show.hint(f'{place}edgefl run {QUICKSTART} --clock virtual name=trial "{override}"')

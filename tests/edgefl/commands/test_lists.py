@@ -272,6 +272,15 @@ def test_a_run_without_a_config_lists_them(capsys: pytest.CaptureFixture[str]) -
     assert "configs/tdma/mnist.toml" in capsys.readouterr().out
 
 
+def test_a_user_without_pytest_is_told_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quickstart's environment has none."""
+    monkeypatch.setattr(new, "find_spec", lambda name: None)
+    told = CliRunner().invoke(app, ["new", "model", "mine", "--in", str(tmp_path)])
+    assert f"test it: pip install pytest && cd {tmp_path} && pytest test_mine.py" in told.output
+
+
 @pytest.mark.processes
 def test_the_tests_that_it_writes_pass(tmp_path: Path) -> None:
     kinds = [kind for kind in NewKind if kind is not NewKind.config]

@@ -602,7 +602,14 @@ class CoordinatorProcess:
         """How many transfers on emulated links each pacer had."""
         transport = self.pacing.transport
         without = sorted(transport.without_kernel)
-        if without and self.experiment.network.pacing == KERNEL:
+        wanted = self.experiment.network.pacing == KERNEL
+        if wanted and transport.paced[PROCESS] and not transport.paced[KERNEL]:
+            self.launcher.say(
+                'network.pacing = "kernel": it has paced none of the'
+                f" {transport.paced[PROCESS]} transfers on emulated links: they were too small, or"
+                " their links too slow or too fast, or of no constant rate"
+            )
+        if without and wanted:
             names = ", ".join(without[:MOST_NAMES]) + ", ..." * (len(without) > MOST_NAMES)
             self.fidelity.strain(
                 f'network.pacing = "kernel", but the kernel cannot pace both ends of the'

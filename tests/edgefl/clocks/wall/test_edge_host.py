@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from processes import Coordinator, EchoRun, EchoTrainer, happened, wait_for
 from trainers import linear_trainer
 
-from edgefl.clocks.process_messages import InjectFault
+from edgefl.clocks.process_messages import InjectFault, StopRun
 from edgefl.clocks.wall.edge.host import MOST_JOINING, EdgeHost, EdgeProcess
 from edgefl.clocks.wall.edge.work import (
     EdgeWork,
@@ -272,6 +272,24 @@ def test_an_update_beyond_the_limits_closes_its_task(
         capfd.readouterr().err.count("e000: an update cannot be sent: 65 vectors, at most 64; ")
         == 1
     )
+
+
+@pytest.mark.alone
+@pytest.mark.usefixtures("warm_python")
+def test_a_run_says_that_the_kernel_has_paced_nothing(tmp_path: Path) -> None:
+    coordinator = Coordinator(
+        tmp_path,
+        3,
+        edges={"names": ["e000"]},
+        strategies=[{"strategy": "fedasync"}],
+        network={"pacing": "kernel"},
+    )
+    coordinator.echo("e000")
+    wait_for(lambda: happened(coordinator.directory, event="update_arrived"))
+    coordinator.control.send(StopRun("interrupted"))
+    said = coordinator.hear()
+    assert said.line.startswith('network.pacing = "kernel": it has paced none of the ')
+    assert coordinator.hear().summary["fidelity"]["pacing"]["kernel"] == 0
 
 
 # ------------------------------------------------------------------ resumed coordinator
