@@ -151,6 +151,10 @@ class Part(Table):
         tuned = () if self.tuning is None else (self.tuning.metric,)
         return not set(columns).isdisjoint((*self.columns, *tuned))
 
+    def overrides_at(self, scale: Scale) -> tuple[str, ...]:
+        """Return the changes to the config at a scale."""
+        return (*self.overrides, *(self.small if scale is Scale.small else ()))
+
     def seeds_at(self, scale: Scale) -> tuple[int, ...]:
         """Return the seeds of the table at a scale."""
         return (self.small_seeds or self.seeds) if scale is Scale.small else self.seeds

@@ -106,8 +106,7 @@ class PartPlan:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        small = self.part.small if self.scale is Scale.small else ()
-        return (*self.part.overrides, *small, *self.changes)
+        return (*self.part.overrides_at(self.scale), *self.changes)
 
     @property
     def tuned(self) -> list[MethodPlan]:
@@ -294,8 +293,7 @@ def run_changes(
     """Return the changes to a part's config that leave one method, with this setting."""
     (entry,) = strategies(part.config, [method])
     entry |= {name: toml_value(text) for name, text in setting.items() if "." not in name}
-    small = part.small if scale is Scale.small else ()
-    changes = [f"strategies=[{quoted(entry)}]", *part.overrides, *small, *method.changes]
+    changes = [f"strategies=[{quoted(entry)}]", *part.overrides_at(scale), *method.changes]
     stop = load(part.config, changes).stop
     return changes + [change(name, text, stop) for name, text in setting.items() if "." in name]
 

@@ -553,7 +553,7 @@ class Transport:
         paced = self._paced(session)
         needed_bit_s = self.probes.needed_bit_s(session.edge)
         if needed_bit_s is None:
-            return  # native links, which nobody paces
+            return  # native links need no pacing
         if not session.segment:
             self.without_kernel.add(session.edge)
         if paced is not None:
