@@ -152,3 +152,21 @@ def test_the_users_code_and_faults_of_the_config_reach_the_hosts(
     directory = lab / "runs" / "small" / "fedasync"
     assert len(happened(directory, event="edge_joined", edge="box-2")) == 2
     assert "signal" not in out, "a fault of the config is no failure"
+
+
+def test_the_next_run_begins_with_edges_that_a_fault_has_taken_away(
+    lab: Path, started: Started
+) -> None:
+    """A kill without an end, and a freeze that would end long after the run."""
+    faults = (
+        'faults=[{kind="kill",edges=["box-2"],at_s=0.5},'
+        '{kind="freeze",edges=["box-1-2"],at_s=0.5,for_s=1000.0}]'
+    )
+    with nothing_left(lab):
+        status, _, err = ended(launch(started, "stop.versions=8", "seed=1", "seeds=[3,4]", faults))
+    assert (status, err) == (0, "")
+    for seed in ("seed3", "seed4"):
+        directory = lab / "runs" / "small" / "fedasync" / seed
+        joined = {row["edge"] for row in happened(directory, event="edge_joined")}
+        assert joined == {"box-1-1", "box-1-2", "box-2"}, seed
+        assert len(happened(directory, fact="fault")) == 2, seed

@@ -68,7 +68,12 @@ POLL_S = 0.2
 LAST_WORDS_S = 5.0  # for messages that the launcher has not read yet at the end
 READ_BYTES = 1 << 16
 MOST_WAITING = 1 << 20  # bytes of messages; then lines of text are dropped
-SIGNALS = {"end": "SIGTERM", "kill": "SIGKILL", "freeze": "SIGSTOP", "thaw": "SIGCONT"}
+SIGNALS = {
+    "end": ("SIGTERM", "SIGCONT"),  # one that an injected fault has frozen ends, too
+    "kill": ("SIGKILL",),
+    "freeze": ("SIGSTOP",),
+    "thaw": ("SIGCONT",),
+}
 
 
 class Outbox:
@@ -257,7 +262,8 @@ class Agent:
                         os.write(self.children[edge].orders, to_line(fault))
                 case SignalEdge(edge, name):
                     with suppress(ProcessLookupError):
-                        os.kill(self.children[edge].pid, getattr(signal, SIGNALS[name]))
+                        for each in SIGNALS[name]:
+                            os.kill(self.children[edge].pid, getattr(signal, each))
                 case message:
                     self.outbox.add(to_line(message))
 

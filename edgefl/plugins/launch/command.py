@@ -14,13 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial as partial_of
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from edgefl.clocks.choices import LAUNCH, WALL
 from edgefl.clocks.network_addresses import any_host, tcp
+from edgefl.clocks.process_messages import InjectFault
 from edgefl.clocks.setup.resumption import Origin, RunFolder
 from edgefl.clocks.wall.keys import complete, missing
 from edgefl.commands import show
@@ -311,22 +312,39 @@ class _HostEdges:
     ) -> None:
         self.hosts, self.addresses, self.logs, self.run = hosts, addresses, logs, run
         self._started = False
+        # edges that injected faults have taken away, and what brings each back
+        self._away: dict[str, str] = {}
 
     @property
     def all_gone(self) -> bool:
         return self.hosts.all_gone
 
     def listening(self, port: int) -> None:
-        """Start the edges when the first coordinator listens; the others use the same port."""
+        """Start the edges when the first coordinator listens; the others use the same port.
+
+        A fault of the config may outlast its run; the next one begins with all edges.
+        """
         if not self._started:
             self._started = True
             self.logs.open(self.run.folder, keep=self.run.resume)
             self.hosts.start_edges(
                 {host: tcp(address, port) for host, address in self.addresses.items()}
             )
+        for edge, fault in self._away.items():
+            self.hosts.inject(InjectFault(fault, edge))
+        self._away.clear()
 
-    def inject(self, fault: Any) -> None:
+    def inject(self, fault: InjectFault) -> None:
         self.hosts.inject(fault)
+        match fault.fault:
+            case "kill":
+                self._away[fault.edge] = "restart"
+            case "freeze":
+                self._away.setdefault(fault.edge, "thaw")
+            case "restart":
+                self._away.pop(fault.edge, None)
+            case "thaw" if self._away.get(fault.edge) == "thaw":
+                del self._away[fault.edge]
 
 
 class _HostsScreen(Screen):
