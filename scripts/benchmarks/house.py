@@ -5,8 +5,9 @@
 Lines and files of each room, the share of comments and docstrings, modules with exactly one
 importer, and circles of imports (those inside functions count, too). The walks run FedAsync with
 one edge on each clock, with a profiler hook: the source files whose functions are called between
-two updates, and the calls from one file into another. Further walks: from the experiment file to
-the first link, and from a row of metrics to a curve. ``--suite`` also times scripts/test.sh.
+two updates, and the calls from one file into another; what runs while a module is imported does not
+count. Further walks: from the experiment file to the first link, and from a row of metrics to a
+curve. ``--suite`` also times scripts/test.sh.
 CONTRIBUTING.md has a log of these numbers by date: what a change adds stands against what it gives.
 """
 
@@ -59,6 +60,13 @@ def place(code):  # the file of a function; modules and bodies of classes are no
         name = own[code] = path[len(ROOT):] if inside else ""
     return name
 
+def is_import(frame):  # whether a module is being imported: its body runs, and what it calls
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and frame.f_globals["__name__"] != "__main__":
+            return frame.f_code.co_filename.startswith(ROOT)
+        frame = frame.f_back
+    return False
+
 def is_at(mark, name, function):
     file, _, wanted = mark.partition(":")
     return file in name and wanted == function
@@ -85,7 +93,7 @@ def hook(frame, event, arg):
                 write()
                 window = False
                 return
-    if not window:
+    if not window or is_import(frame):
         return
     window[0].add(name)
     above = frame.f_back

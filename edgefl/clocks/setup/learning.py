@@ -252,8 +252,8 @@ class Learning:
     # the server's samples without labels, as they are; None on an edge's own machine
     _rows: np.ndarray | None = field(default=None, repr=False)
     _compiled: tuple[Compiled | None, str] | None = None  # once it is known
-    # the samples of the train loss, for the compiled step
-    _seen: NormalisedRows | None = field(default=None, repr=False)
+    # the samples of the train loss and their labels, for the compiled step
+    _seen: tuple[NormalisedRows, np.ndarray] | None = field(default=None, repr=False)
 
     @property
     def layout(self) -> Layout:
@@ -573,12 +573,12 @@ class Learning:
         if self._made.test_rows is None:
             self._made.test_rows = NormalisedRows(dataset, dataset.test_x)
         loss, accuracy = step.scores(job.weights, self._made.test_rows, dataset.test_y)
-        picked = self._picked()
-        if not len(picked):
-            return None, loss, accuracy
         if self._seen is None:
-            self._seen = NormalisedRows(dataset, dataset.train_x[picked])
-        return step.scores(job.weights, self._seen, dataset.train_y[picked])[0], loss, accuracy
+            picked = self._picked()
+            self._seen = NormalisedRows(dataset, dataset.train_x[picked]), dataset.train_y[picked]
+        if not len(self._seen[1]):
+            return None, loss, accuracy
+        return step.scores(job.weights, *self._seen)[0], loss, accuracy
 
     def _edge_scores(self, weights: np.ndarray) -> Scores:
         """Loss, accuracy and number of samples of each edge, one edge after the other.
