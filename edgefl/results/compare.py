@@ -508,9 +508,12 @@ def is_told(quantity: str, rows: Iterable[Row]) -> bool:
 
 
 def run_record(row: Row, rows: Iterable[Row]) -> Record:
-    """Return a run's columns of comparison.csv; ``rows``: all runs of the file."""
-    names = (each.name for each in fields(Row))
-    record = {name: getattr(row, name) for name in names if is_told(name, rows)}
+    """Return a run's columns of comparison.csv; ``rows``: all runs of the file.
+
+    The columns of a score have its name.
+    """
+    names = (each.name for each in fields(Row) if is_told(each.name, rows))
+    record = {in_words_of(name, row.score): getattr(row, name) for name in names}
     return record | {name: row.ages.get(name) for name in age.QUANTITIES if is_told(name, rows)}
 
 
@@ -525,7 +528,8 @@ def strategy_record(name: str, of_strategy: Sequence[Row], rows: Iterable[Row]) 
     record["runs"] = len(of_strategy)
     for quantity in (*QUANTITIES, *age.QUANTITIES):
         if is_told(quantity, rows):
-            record |= _of_spread(quantity, spread_of(of_strategy, quantity))
+            name_of_column = in_words_of(quantity, first.score)
+            record |= _of_spread(name_of_column, spread_of(of_strategy, quantity))
     return record
 
 
@@ -537,13 +541,15 @@ def of_strategies(comparison: Comparison) -> list[Record]:
     """Return a row per strategy: what comparison_seeds.csv has, then the answer, unrounded.
 
     ``_low`` and ``_high`` are the 95 % interval. ``gain``: the difference of accuracies. ``bound``:
-    the speed-up is larger (">") or smaller ("<") than the number.
+    the speed-up is larger (">") or smaller ("<") than the number. Another score has its own name
+    in place of ``accuracy``.
     """
+    score = comparison.score.name
     return [
         strategy_record(strategy.name, strategy.rows, comparison.rows)
         | {
-            "accuracy": comparison.question.accuracy,
-            **_of_estimate("accuracy", strategy.accuracy),
+            score: comparison.question.accuracy,
+            **_of_estimate(score, strategy.accuracy),
             "x": comparison.axis.name,
             "target": comparison.target,
             **_of_estimate("to_target", strategy.to_target),
@@ -599,9 +605,8 @@ def of_runs(comparison: Comparison) -> list[Record]:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
-    score = common_score(rows)
-    records = [run_record(row, rows) for row in rows]
-    write_records([{in_words_of(key, score): of[key] for key in of} for of in records], path)
+    common_score(rows)
+    write_records([run_record(row, rows) for row in rows], path)
 
 
 def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:

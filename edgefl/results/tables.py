@@ -17,6 +17,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from edgefl.config.scores import ACCURACY
 from edgefl.errors import UserError, listed, nearest, printable
 from edgefl.results import age
 from edgefl.results.compare import (
@@ -95,6 +96,10 @@ def probability(value: float) -> str:
 def points(difference: float) -> str:
     """Format a difference of accuracies in percentage points, with its sign."""
     return f"{100 * difference:+.1f}"
+
+
+def signed(difference: float) -> str:
+    return f"{difference:+.3f}"
 
 
 def times(ratio: float) -> str:
@@ -443,6 +448,8 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         return GridColumn(heading, tuple(map(cell, comparison.strategies)), left)
 
     of_baseline = f"vs {comparison.baseline}"
+    is_share = comparison.score.largest == 1  # points are hundredths of a share
+    gained, of_gain = ("points", points) if is_share else ("difference", signed)
     factor = "speed-up" if comparison.axis.unit == "s" else "factor"
     percent = f"{PERCENT:g} % interval"
     return {
@@ -453,8 +460,8 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
             lambda each: value(each.accuracy, share),
         ),
         "accuracy_interval": column(percent, lambda each: bounds(each.accuracy, share)),
-        "gain": column(f"points {of_baseline}", lambda each: effect(each.gain, points)),
-        "gain_interval": column(percent, lambda each: bounds(each.gain, points)),
+        "gain": column(f"{gained} {of_baseline}", lambda each: effect(each.gain, of_gain)),
+        "gain_interval": column(percent, lambda each: bounds(each.gain, of_gain)),
         "gain_p": column("p", lambda each: p_value(each.gain)),
         "gain_seeds": column(SEEDS, lambda each: seeds_for(each.gain)),
         "to_target": column(f"to {target}{unit}", lambda each: value(each.to_target, in_unit)),
@@ -484,7 +491,9 @@ def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
         form = share
     elif quantity == "joules":
         heading, form = "energy (J)", three_digits
-    elif "accuracy" in quantity or quantity == "stability":
+    elif quantity.endswith(f"_{ACCURACY.name}"):
+        heading, form = f"{heading.split()[0]} {comparison.score.title}", share
+    elif quantity == "stability":
         form = share
     return GridColumn(heading, tuple(value(SeedEstimate(each, None), form) for each in spreads))
 
@@ -684,7 +693,9 @@ def _on_few_pairs(comparison: Comparison, tests: int) -> list[str]:
 def _on_power(comparison: Comparison) -> str:
     """Return what the numbers of needed seeds are for."""
     effect = comparison.question.effect
-    of = "the observed difference" if effect is None else f"{100 * effect:g} points"
+    of = "the observed difference"
+    if effect is not None:
+        of = f"{100 * effect:g} points" if comparison.score.largest == 1 else f"{effect:g}"
     more = "" if effect is None or comparison.target is None else " and the observed speed-up"
     return f"seeds: for {100 * POWER:g} % power at {of}{more} (paired t-test)"
 

@@ -172,6 +172,22 @@ def test_mlflow_has_each_run_once(run: Path, killed: Path, tmp_path: Path) -> No
     ]
 
 
+@pytest.mark.processes
+def test_mlflow_names_the_numbers_of_another_score_after_it(run: Path, tmp_path: Path) -> None:
+    tracking = pytest.importorskip("mlflow.tracking")
+    facts = orjson.loads((run / "summary.json").read_bytes())
+    (tmp_path / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes())
+    (tmp_path / "summary.json").write_bytes(
+        orjson.dumps(facts | {"metric": "perplexity", "final_perplexity": 7.0})
+    )
+    mlflow.write({"it": tmp_path}, str(tmp_path / "mlflow.db"))
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    ids = [each.experiment_id for each in client.search_experiments()]
+    (found,) = client.search_runs(ids)
+    assert found.data.metrics["final_perplexity"] == 7.0
+    assert "final_accuracy" not in found.data.metrics
+
+
 @pytest.mark.processes  # as above, and a socket
 def test_mlflow_on_a_server_that_is_not_there(run: Path) -> None:
     pytest.importorskip("mlflow")
