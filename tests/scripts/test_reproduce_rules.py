@@ -216,6 +216,22 @@ def test_an_order_needs_all_its_steps() -> None:
     assert rules.best(given, "c", ["b", "near"], COLUMN).verdict is Verdict.fails
 
 
+def test_a_statement_that_fails_decides_although_another_one_was_not_run() -> None:
+    given = results_of(COLUMN, {"a": A, "b": FAR, "gone": {}})
+    fails = {"name": "fails", "better": ["b", "a"], "column": COLUMN}
+    holds = {"name": "holds", "better": ["a", "b"], "column": COLUMN}
+    missing = {"name": "gone", "better": ["b", "gone"], "column": COLUMN}
+    assert judged({"every": [missing, fails]}, given).verdict is Verdict.fails
+    assert judged({"every": [missing, holds]}, given).verdict is Verdict.missing
+    for best, verdict in (("b", Verdict.fails), ("a", Verdict.missing)):
+        others = [each for each in ("gone", "a", "b") if each != best]
+        found = judged({"best": [best, others]} | {"column": COLUMN}, given)
+        assert found.verdict is verdict and "gone: not run. study: no runs of gone" in found.why
+    assert judged({"order": [["gone", "b", "a"]]} | {"column": COLUMN}, given).verdict is (
+        Verdict.fails
+    )
+
+
 @pytest.mark.parametrize(
     ("within", "verdict"),
     [(0.12, Verdict.holds), (0.1, Verdict.unknown), (0.06, Verdict.fails)],

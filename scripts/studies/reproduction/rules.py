@@ -235,19 +235,29 @@ def best(
     effect: float | None = None,
 ) -> Finding:
     """Judge "``method`` is better than each of ``others``": all comparisons must hold."""
-    return every({told(each): better(results, method, each, column, effect) for each in others})
+    pairs = {told(each): (method, each) for each in others}
+    return _all_better(results, pairs, column, effect)
 
 
 def order(
     results: Results, methods: Sequence[str], column: str, effect: float | None = None
 ) -> Finding:
     """Judge an order of methods, the best one first: each is better than the next one."""
-    return every(
-        {
-            f"{told(one)} before {told(next_one)}": better(results, one, next_one, column, effect)
-            for one, next_one in pairwise(methods)
-        }
-    )
+    pairs = {f"{told(one)} before {told(other)}": (one, other) for one, other in pairwise(methods)}
+    return _all_better(results, pairs, column, effect)
+
+
+def _all_better(
+    results: Results, pairs: Mapping[str, tuple[str, str]], column: str, effect: float | None
+) -> Finding:
+    """Judge "the first of each pair is better". A pair without runs is "not run" by itself."""
+    findings = {}
+    for name, (one, other) in pairs.items():
+        try:
+            findings[name] = better(results, one, other, column, effect)
+        except NoResults as error:
+            findings[name] = not_run(error)
+    return every(findings)
 
 
 def equal(results: Results, method: str, other: str, column: str, within: float) -> Finding:
@@ -410,6 +420,11 @@ def parts_agree(
         gaps[name] = wall - virtual
     numbers = ", ".join(f"{name} {signed(gap)}" for name, gap in gaps.items())
     return fact(max(map(abs, gaps.values())) <= within, numbers, f"Wall minus virtual: {numbers}.")
+
+
+def not_run(error: NoResults) -> Finding:
+    """Return the finding about a claim without the runs that it needs."""
+    return Finding("", Verdict.missing, f"{error}.")
 
 
 def cannot_run(results: Results) -> Finding:
