@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_what_matters_is_a_point_of_accuracy_or_a_share_of_the_other_number() ->
     assert rules.better(given, "a", "c", COLUMN, effect=0.1).verdict is Verdict.unknown
 
 
-def seeds_of(numbers: list[float]) -> dict[int, float]:
+def seeds_of(numbers: Sequence[float | None]) -> dict[int, float | None]:
     return dict(enumerate(numbers, start=1))
 
 
@@ -98,6 +99,22 @@ def test_claims_are_judged_at_looks_that_share_the_five_per_cent() -> None:
     assert len(found((3, 5), 5).differences) == 5
     small = replace(results_of(COLUMN, {"a": {1: 0.5, 2: 0.6}, "b": {1: 0.1, 2: 0.1}}))
     assert rules.paired(replace(small, scale=Scale.small), "a", "b", COLUMN).interval is not None
+
+
+def test_a_seed_behind_the_look_changes_neither_the_effect_nor_the_worst_number() -> None:
+    ours, theirs = [1.0, 1.1, None, 1.0], [2.0, 2.1, 2.2, 90.0]
+
+    def found(seeds: int) -> tuple[rules.Paired, Finding]:
+        both = {"a": seeds_of(ours[:seeds]), "b": seeds_of(theirs[:seeds])}
+        given = results_of("late_train_loss", both)
+        given = replace(given, entry=given.entry.model_copy(update={"looks": (3, 6)}))
+        words = given, "a", "b", "late_train_loss"
+        return rules.paired(*words), rules.better(*words)
+
+    first, told = found(3)
+    assert first.effect == pytest.approx(0.05 * 2.1)
+    assert first.differences[3] == 0.0, "the worst one of three seeds"
+    assert found(4) == (first, told), "nor the means that stand beside the difference"
 
 
 @pytest.mark.parametrize("looks", [(3,), (3, 6, 12), (3, 6, 12, 24, 40)])
