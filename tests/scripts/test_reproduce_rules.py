@@ -275,6 +275,14 @@ def test_a_mean_is_on_one_side(bound: float, least: Verdict, most: Verdict) -> N
     assert found.verdict is Verdict.unknown and "1 of 2 runs have no final accuracy" in found.why
 
 
+def test_a_mean_is_that_of_the_seeds_of_its_interval() -> None:
+    for late in (0.1, None):
+        given = results_of(COLUMN, {"a": {**A, 4: late}})
+        given = replace(given, entry=given.entry.model_copy(update={"looks": (3, 6)}))
+        found = rules.at_least(given, "a", COLUMN, 0.7)
+        assert (found.ours, found.verdict) == ("0.82 ± 0.02", Verdict.holds)
+
+
 # losses over S without and with delay: 50 is best, then 10; 25 is told from neither
 BEFORE = {"s10": {1: 0.9, 2: 0.92, 3: 0.91}, "s50": {1: 0.5, 2: 0.52, 3: 0.51}}
 AFTER = {"d10": {1: 0.3, 2: 0.32, 3: 0.31}, "d50": {1: 0.6, 2: 0.62, 3: 0.61}}

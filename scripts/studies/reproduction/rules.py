@@ -295,7 +295,9 @@ def at_most(results: Results, method: str, column: str, bound: float) -> Finding
 
 
 def _bounded(results: Results, method: str, column: str, bound: float, least: bool) -> Finding:
-    given, ours = results.values(method, column), mean_of(results, method, column)
+    seeds = _seeds_at_look(results, (method,), column)
+    given = _of_seeds(results.values(method, column), seeds)
+    ours = mean_of(results, method, column, seeds)
     there = {seed: value for seed, value in given.items() if value is not None}
     if len(there) < len(given):
         lacking = f"{len(given) - len(there)} of {len(given)} runs have no {label(column)}."
