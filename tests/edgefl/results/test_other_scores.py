@@ -56,6 +56,23 @@ def test_the_time_to_a_score_that_falls() -> None:
 
 
 @pytest.mark.parametrize(
+    ("values", "end_s", "final", "convergence"),
+    [
+        ([9.0, 4.0, math.inf], 20.0, None, None),  # not 4, which the model does not have any more
+        ([9.0, math.inf, 4.0], 20.0, 4.0, 4.0),
+        ([9.0, 4.0, math.inf], 2.0, None, 4.0),  # at the end itself
+        ([9.0, 4.0, math.nan, math.inf], 3.0, None, None),
+        ([math.inf, math.inf], 1.0, None, None),
+    ],
+)
+def test_a_score_that_is_not_finite_at_the_end_has_no_value(
+    values: list[float], end_s: float, final: float | None, convergence: float | None
+) -> None:
+    found = outcome(rows(perplexity=values), None, SCORES["perplexity"], end_s)
+    assert (found["final_perplexity"], found["convergence_perplexity"]) == (final, convergence)
+
+
+@pytest.mark.parametrize(
     ("section", "line"),
     [
         ({"metric": "f1", "target_accuracy": 0.5}, 'expected metric = "accuracy", found "f1"'),

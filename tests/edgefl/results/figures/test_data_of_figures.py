@@ -78,6 +78,20 @@ def test_seeds_have_a_mean_and_a_deviation(tmp_path: Path) -> None:
     assert found["deviation"][-1] == pytest.approx(0.4 / 2**0.5)
 
 
+def test_a_loss_that_is_not_finite_at_the_end_holds_no_older_one(tmp_path: Path) -> None:
+    for seed, last in ((1, "nan"), (2, "0.3")):
+        run = record(tmp_path / "slow" / f"seed{seed}", seed)
+        lines = (run / "metrics.csv").read_text().splitlines()
+        fields = lines[-1].split(",")
+        fields[lines[0].split(",").index("test_loss")] = last
+        (run / "metrics.csv").write_text("\n".join([*lines[:-1], ",".join(fields)]) + "\n")
+        (run / "summary.json").write_text('{"emulated_s": 10.0}')
+    alone = numbers("loss", tmp_path / "slow" / "seed1", x="emulated_s").where(of="test")
+    assert alone["at"] == [0.0, 4.0, 7.0], "the run goes on to 10 s without a loss"
+    both = numbers("loss", tmp_path, x="emulated_s").where(of="test")
+    assert max(both["at"]) == 7.0, "no mean of a loss and of one that is long over"
+
+
 def test_staleness_over_time(folder: Path) -> None:
     """Updates arrive at 4, 7 and 8 s: in parts 20, 35 and 39 of 40, of 0.2 s each."""
     found = numbers("staleness", folder)
