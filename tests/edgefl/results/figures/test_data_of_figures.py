@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import available, of_runs
-from recorded import killed, record
+from recorded import EVENTS, killed, record
 
 from edgefl.errors import UserError
+from edgefl.results.compare import load_run
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import PlotData, PlotStyle, open_runs
 from edgefl.results.figures.edges import Transfers, use
@@ -107,6 +108,19 @@ def test_the_histogram_of_staleness_is_over_all_seeds(tmp_path: Path) -> None:
         ("slow", 0, 2, pytest.approx(1 / 3)),
         ("slow", 1, 4, pytest.approx(2 / 3)),
     ]
+
+
+def test_staleness_is_of_the_same_updates_as_in_the_table(tmp_path: Path) -> None:
+    """The last of three is discarded on its arrival: staleness 0 and 1 are left."""
+    discard = {"do": "discard", "task": 2, "reason": "too stale"}
+    *others, last, finished = EVENTS
+    events = [*others, last | {"decisions": [discard]}, finished]
+    run = record(tmp_path / "slow", events=events)
+    (run / "summary.json").unlink()
+    found = numbers("staleness-histogram", run)
+    assert found["staleness"] == [0, 1] and found["updates"] == [1, 1]
+    assert numbers("staleness", run)["updates"] == [1, 1]
+    assert load_run(run, "slow").staleness_mean == 0.5
 
 
 @pytest.mark.parametrize(("x", "cost"), [("emulated_s", 7.0), ("bytes", 4000.0), ("version", 2.0)])
