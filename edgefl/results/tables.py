@@ -40,6 +40,7 @@ from edgefl.results.statistics import (
     POWER,
     Interval,
     PairedEffect,
+    PairedTest,
     pairs_needed,
     smallest_p,
     spread,
@@ -619,12 +620,11 @@ def notes(comparison: Comparison) -> list[str]:
 
 def notes_on_statistics(comparison: Comparison) -> list[str]:
     """Return which intervals and tests the table has, and what limits them."""
-    tested, others = comparison.baseline is not None, len(comparison.strategies) - 1
+    tested = comparison.baseline is not None
     lines = [*_on_methods(comparison, tested)]
     if HAS_SCIPY or not comparison.several_seeds:
-        if tested and lines and others > 1:
-            lines.append(f"p is adjusted for {others} comparisons (Holm)")
-        lines += _on_few_pairs(comparison, others)
+        lines += _on_adjustment(comparison) if tested and lines else []
+        lines += _on_few_pairs(comparison)
         lines += [_on_power(comparison)] if tested and lines else []
     lines += _on_common_seeds(comparison)
     without = comparison.target is None and tested
@@ -674,19 +674,36 @@ def _on_methods(comparison: Comparison, tested: bool) -> Iterable[str]:
         yield f"{PERCENT:g} % intervals: Student's t{p}"
 
 
-def _on_few_pairs(comparison: Comparison, tests: int) -> list[str]:
-    """Return how many seeds the permutation tests need before any p can be significant."""
-    pairs = {
-        each.test.n
-        for strategy in comparison.strategies
-        for each in (strategy.gain, strategy.speed_up)
-        if each is not None and each.test is not None and each.test.method == "resampling"
-    }
-    needed = pairs_needed(tests)
-    if min(pairs, default=needed) >= needed:
+def _tests_made(comparison: Comparison) -> list[list[PairedTest]]:
+    """Return the tests with a p: of the accuracies and of the speed-ups, each adjusted alone."""
+    effects = zip(*((each.gain, each.speed_up) for each in comparison.strategies))
+    tests = [[each.test for each in column if each is not None] for column in effects]
+    return [[test for test in column if test and test.p is not None] for column in tests]
+
+
+def _on_adjustment(comparison: Comparison) -> list[str]:
+    """Return for how many tests p is adjusted; those that could not be made do not count."""
+    gains, speeds = map(len, _tests_made(comparison))
+    if max(gains, speeds) < 2:
         return []
-    lowest = probability(smallest_p(min(pairs), tests))
-    few = f"with {min(pairs)} seeds no p can be below {lowest}"
+    of = f"{max(gains, speeds)} comparisons"
+    if gains and speeds and gains != speeds:
+        of = f"{gains} comparisons of the {comparison.score.title} and {speeds} of the speed-up"
+    return [f"p is adjusted for {of} (Holm)"]
+
+
+def _on_few_pairs(comparison: Comparison) -> list[str]:
+    """Return how many seeds the permutation tests need before any p can be significant."""
+    limits = []
+    for tests in _tests_made(comparison):
+        pairs = min((each.n for each in tests if each.method == "resampling"), default=None)
+        needed = pairs_needed(len(tests))
+        if pairs is not None and pairs < needed:
+            limits.append((smallest_p(pairs, len(tests)), pairs, needed))
+    if not limits:
+        return []
+    lowest, pairs, needed = max(limits)
+    few = f"with {pairs} seeds no p can be below {probability(lowest)}"
     return [f"{few}: at least {needed} seeds are needed, or --method t"]
 
 

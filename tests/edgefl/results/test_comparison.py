@@ -125,6 +125,25 @@ def test_several_tests_are_adjusted(folder: Path) -> None:
     assert "p is adjusted for 3 comparisons (Holm)" in grid(found).notes
 
 
+def test_what_is_said_of_the_adjustment_counts_the_tests_that_were_made(tmp_path: Path) -> None:
+    """Of three strategies one shares a single seed, and one does not reach the target."""
+    for seed in range(1, 7):
+        evaluated_run(tmp_path / "base" / f"seed{seed}", seed, [0.1, 0.7])
+        evaluated_run(tmp_path / "good" / f"seed{seed}", seed, [0.1, 0.7 + seed / 50])
+        evaluated_run(tmp_path / "poor" / f"seed{seed}", seed, [0.1, 0.2 + seed / 50])
+        evaluated_run(tmp_path / "other" / f"seed{seed + 5}", seed + 5, [0.1, 0.7])
+    found = ask(tmp_path, baseline="base", target=0.65)
+    good = next(each for each in found.strategies if each.name == "good")
+    assert good.gain is not None and good.gain.adjusted == 2 * 2 / 64
+    assert good.speed_up is not None and good.speed_up.adjusted == 1.0, "one test: not adjusted"
+    notes = grid(found).notes
+    assert "p is adjusted for 2 comparisons of the accuracy and 1 of the speed-up (Holm)" in notes
+    told = "with 6 seeds no p can be below 0.062: at least 7 seeds are needed, or --method t"
+    assert told in notes
+    alone = ask(*(tmp_path / name for name in ("base", "good", "other")), baseline="base")
+    assert not [note for note in grid(alone).notes if "Holm" in note or "no p can" in note]
+
+
 def test_six_seeds_are_resampled(tmp_path: Path) -> None:
     for seed in range(1, 7):
         evaluated_run(tmp_path / "a" / f"seed{seed}", seed, [0.1, 0.7])
