@@ -182,6 +182,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
     outcome = summary.outcome(metrics, target, score, latest_s)
     return {
         "seed": config.get("seed"),
+        "clock": config.get("run", {}).get("clock"),
         **outcome,
         **counted,
         "resumed": [each for each in events if each.get("fact") == "resumed"],

@@ -171,6 +171,7 @@ def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     found = ask(folder, baseline="fedavg")
     killed = found.strategies[-1]
     assert (killed.verdict, killed.reached[0].x, killed.reached[0].end) == ("unfinished", 2.0, 3.0)
+    assert killed.rows[0].clock == "virtual", "its config says so"
     assert killed.gain is not None and killed.gain.size == pytest.approx(0.85 - 0.8)
     assert killed.speed_up is not None and killed.speed_up.size == pytest.approx(2)
     assert cells(found, "name")[-1] == "killed *†"
