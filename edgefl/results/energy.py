@@ -79,12 +79,14 @@ def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
         watts = float(row["watts"]) if is_idle else float(row["joules"]) / (ended_s - began_s)
         steps[began_s] += watts
         steps[ended_s] -= watts
-    moments = np.array(sorted({0.0, *steps, *jumps}))
+    moments = np.array(sorted({0.0, *steps}))
     powers = np.cumsum([steps.get(each, 0.0) for each in moments])
     grown = np.concatenate(([0.0], np.cumsum(powers[:-1] * np.diff(moments))))
-    grown += np.cumsum([jumps.get(each, 0.0) for each in moments])
-    found: list[float] = np.interp(seconds, moments, np.maximum.accumulate(grown)).tolist()
-    return found
+    at_once_s = np.array(sorted(jumps))
+    at_once = np.concatenate(([0.0], np.cumsum([jumps[each] for each in at_once_s])))
+    found = np.interp(seconds, moments, np.maximum.accumulate(grown))
+    whole: list[float] = (found + at_once[at_once_s.searchsorted(seconds, "right")]).tolist()
+    return whole
 
 
 def joules_to_target(

@@ -55,6 +55,12 @@ def test_the_curve_is_exact_at_every_moment(run: Path) -> None:
     )
 
 
+def test_joules_that_are_used_all_at_once_are_not_spread_over_the_time_before(run: Path) -> None:
+    assert energy.joules_at(run, [1.5, 1.999, 2.5]) == pytest.approx(
+        [2.0 + 4.5, 2.0 + 9 * 0.999, 11.5 + 4.5]
+    )
+
+
 def test_parts_that_were_deleted_leave_no_curve(run: Path) -> None:
     (run / "energy-000002.csv").write_text(ROWS.splitlines()[0] + "\n")
     assert energy.joules_at(run, [1.0]) is None
