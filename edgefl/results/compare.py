@@ -186,7 +186,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
         **outcome,
         **counted,
         "resumed": [each for each in events if each.get("fact") == "resumed"],
-        "energy": energy.so_far(run, metrics, outcome["time_to_target_s"]),
+        "energy": energy.so_far(run, metrics, target, score),
         "warnings": summary.warnings(counted),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }
