@@ -264,3 +264,13 @@ def test_a_mean_loss_ends_where_a_seed_has_none_any_more() -> None:
     results = Results(entry_of(part_of(["a"])), Scale.paper, rows, curves)
     (points,) = lines_of({"losses": [{"line": "a", "which": "a"}]}, results)[""].values()
     assert points == [Point(0.0, 2.0, 2.0, 2.0), Point(10.0, 2.0, 1.0, 3.0)]
+
+
+def test_of_two_models_at_one_moment_the_later_one_counts() -> None:
+    rows = [row_of("a", 1)]
+    at_once = [
+        CurveRow(Scale.paper, "main", "a", 1, 5.0, version, accuracy, 1.0, None)
+        for version, accuracy in ((1, 0.9), (2, 0.4))
+    ]
+    results = Results(entry_of(part_of(["a"])), Scale.paper, rows, at_once[::-1])
+    assert results.curve("a") == {1: [(5.0, 0.9), (5.0, 0.4)]}
