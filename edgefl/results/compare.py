@@ -362,7 +362,8 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     score = common_score(all_rows)
     summary.check_target(question.target, score)
     target = _target(all_rows, question)
-    differ = differences(directories, baseline, () if question.target is None else (TARGET,))
+    without = () if question.target is None else (TARGET,)
+    differ = differences(directories, baseline, without, on_wall=axis.name == "wall_s")
     found = []
     for name, of_strategy in directories.items():
         reached = tuple(_reached(run, axis, target, score) for run in of_strategy)

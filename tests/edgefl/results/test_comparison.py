@@ -93,6 +93,22 @@ def test_the_target_on_each_x(folder: Path, x: str, times: list[float]) -> None:
     assert [each.x for each in found.strategies[0].reached] == times
 
 
+def test_wall_seconds_of_runs_at_another_speed_are_marked(tmp_path: Path) -> None:
+    auto = {"speed": "auto"}
+    runs = (
+        evaluated_run(tmp_path / "a", 1, SLOW, config=auto, speed=1.0),
+        evaluated_run(tmp_path / "b", 1, SLOW, config=auto, speed=0.5),
+    )
+    assert cells(ask(*runs, x="wall_s"), "name") == ["a", "b"], "the virtual clock has no speed"
+    for run in runs:
+        text = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(text.replace('clock = "virtual"', 'clock = "wall"'))
+    assert cells(ask(*runs), "name") == ["a", "b"], "it changes no emulated second"
+    found = ask(*runs, x="wall_s")
+    assert cells(found, "name") == ["a", "b *"]
+    assert "* b differs: speed = 0.5 instead of 1" in grid(found).notes
+
+
 def test_another_target_is_read_from_the_evaluations(folder: Path) -> None:
     found = ask(folder, target=0.85, baseline="fedavg")
     assert [each.x for each in found.strategies[1].reached] == [3.0, 6.0, 9.0]
