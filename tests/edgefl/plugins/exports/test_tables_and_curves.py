@@ -62,6 +62,14 @@ def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path) -> None:
     assert worst[-1][2] == pytest.approx(min(scored[-3:]), abs=1e-6)
 
 
+def test_tensorboard_keeps_runs_apart_whose_names_differ_in_a_slash(tmp_path: Path) -> None:
+    runs = {name: record(tmp_path / name) for name in ("x/fedavg", "x_fedavg")}
+    for _ in range(2):
+        places = tensorboard.write(runs, str(tmp_path / "tb"))
+    assert places == [str(tmp_path / "tb" / name) for name in ("x_fedavg", "x_fedavg_")]
+    assert all(scalars(Path(place)) for place in places)
+
+
 # ---------------------------------------------------------------------- Parquet
 def table(path: Path) -> list[dict[str, object]]:
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
