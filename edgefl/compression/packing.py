@@ -14,7 +14,8 @@ from typing import TypeVar
 import numpy as np
 
 from edgefl.compression.compressor import Compressor, pack_with_error
-from edgefl.protocol.messages import Assignment, Fresh, Pushed, Update
+from edgefl.protocol.codec import size_of
+from edgefl.protocol.messages import DROPPED, DROPPED_PUSH, Assignment, Fresh, Pushed, Update
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, aligned, is_finite
 
@@ -52,7 +53,8 @@ class Packing:
     delivers: str = MODEL
     samples: float = 0.0
     saved_up: int = 0  # bytes, of updates that have arrived
-    saved_down: int = 0  # bytes, of models that were sent
+    saved_down: int = 0  # bytes, of models that have come to their edges
+    _saves: dict[int, int] = field(default_factory=dict, repr=False)  # by a message's bytes
     _last: PackedModel | None = field(default=None, repr=False)  # it goes to many edges
 
     # ------------------------------------------------------------------ down
@@ -64,12 +66,26 @@ class Packing:
         packed = self._packed(model, message.version)
         if packed is None:
             return message
-        self.saved_down += model.nbytes - packed.carrier.nbytes
-        return replace(
+        small = replace(
             message,
             vectors={**message.vectors, MODEL: packed.carrier},
             numbers={**message.numbers, MARK + MODEL: float(model.size)},
         )
+        size_bytes = size_of(small)
+        self._saves.pop(size_bytes, None)  # the latest one is the last one
+        self._saves[size_bytes] = model.nbytes - packed.carrier.nbytes
+        return small
+
+    def carried(self, size_bytes: int, kind: str) -> None:
+        """Count what was saved by a message with a model that has ended: delivered, or dropped.
+
+        A broadcast is one message. Of a dropped one ``size_bytes`` were carried.
+        """
+        if kind not in (DROPPED, DROPPED_PUSH):
+            self.saved_down += self._saves.get(size_bytes, 0)
+        elif self._saves:
+            whole_bytes, saved = next(reversed(self._saves.items()))
+            self.saved_down += round(saved * size_bytes / whole_bytes)
 
     def received(self, model: np.ndarray, version: int) -> np.ndarray:
         """Return the model that an edge gets if ``model`` is sent as ``version``."""

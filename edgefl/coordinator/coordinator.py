@@ -105,7 +105,7 @@ class Coordinator:
         self.strategy = strategy
         self.experiment = experiment
         self.claims = Claims(shares or {}, experiment.training.batch_size)
-        self.record = Ledger(recorder, energy)
+        self.record = Ledger(recorder, energy, packing)
         self.packing = packing
         self.version = 0
         self.weights = strategy.weights
@@ -805,11 +805,13 @@ def _same_model(sends: Sequence[Send], others: Sequence[Send]) -> bool:
 class Ledger:
     """Counts, keeps the latest events for reports of bugs, and passes all on to ``recorder``.
 
-    ``energy`` None: the run has no model of its energy.
+    ``energy`` None: the run has no model of its energy. ``packing`` None: nothing is packed.
     """
 
-    def __init__(self, recorder: Record, energy: EnergyBook | None = None) -> None:
-        self.recorder, self.energy = recorder, energy
+    def __init__(
+        self, recorder: Record, energy: EnergyBook | None = None, packing: Packing | None = None
+    ) -> None:
+        self.recorder, self.energy, self.packing = recorder, energy, packing
         self.counters = Counters()
         self._story: deque[tuple[int, Row]] = deque(maxlen=STORY_LENGTH)
 
@@ -860,7 +862,10 @@ class Ledger:
 
     def link(self, completion: Completion, finished_ns: int) -> None:
         """Record the end of a transfer, and count its bytes."""
-        self.counters.link(completion.transfer.direction, completion.transfer.size)
+        transfer = completion.transfer
+        self.counters.link(transfer.direction, transfer.size)
+        if self.packing is not None and transfer.direction == "down":
+            self.packing.carried(transfer.size, transfer.kind)
         self.recorder.link(completion, finished_ns)
         for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
             self.recorder.energy(fields)

@@ -197,7 +197,8 @@ class LoadedRun(RunTables):
 
     def columns(self, table: str) -> TypedTable:
         if table == SUMMARIES:
-            return typed_tables.of_records([_record(self._row)])
+            row = self._row
+            return typed_tables.of_records([compare.run_record(row, [row])])
         with _of_version(self.path):
             return typed_tables.table(self._files, table)
 
@@ -330,8 +331,9 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
     # ------------------------------------------------------------------ tables
     def columns(self, table: str) -> TypedTable:
         if table == SUMMARIES:
-            rows = [{"run": key, **_record(run._row)} for key, run in self.items()]
-            return typed_tables.of_records(rows)
+            rows = {key: run._row for key, run in self.items()}
+            records = [{"run": key, **compare.run_record(row, [row])} for key, row in rows.items()]
+            return typed_tables.of_records(records)
         return typed_tables.of_runs(
             {key: run.columns(table) for key, run in self.items()},
             name={key: run.name for key, run in self.items()},
@@ -511,12 +513,6 @@ def _named(paths: Sequence[Path]) -> dict[str, tuple[str, Path]]:
 
 def _ends_with(path: Path, name: str) -> bool:
     return path.resolve().as_posix().endswith(f"/{name.strip('/')}")
-
-
-def _record(row: Row) -> dict[str, Any]:
-    """The columns of comparison.csv, named after the score of the run."""
-    record = compare.run_record(row, [row])
-    return {compare.in_words_of(key, row.score): value for key, value in record.items()}
 
 
 def _experiment_folder(run: Path) -> Path | None:

@@ -182,10 +182,11 @@ def _unfinished(run: Path) -> dict[str, Any]:
     outcome = summary.outcome(metrics, target, score, latest_s)
     return {
         "seed": config.get("seed"),
+        "clock": config.get("run", {}).get("clock"),
         **outcome,
         **counted,
         "resumed": [each for each in events if each.get("fact") == "resumed"],
-        "energy": energy.so_far(run, metrics, outcome["time_to_target_s"]),
+        "energy": energy.so_far(run, metrics, target, score),
         "warnings": summary.warnings(counted),
         "fidelity": {"verdict": UNFINISHED, "reasons": [reason]},
     }
@@ -361,7 +362,8 @@ def answer(paths: Sequence[Path], question: Question) -> Comparison:
     score = common_score(all_rows)
     summary.check_target(question.target, score)
     target = _target(all_rows, question)
-    differ = differences(directories, baseline, () if question.target is None else (TARGET,))
+    without = () if question.target is None else (TARGET,)
+    differ = differences(directories, baseline, without, on_wall=axis.name == "wall_s")
     found = []
     for name, of_strategy in directories.items():
         reached = tuple(_reached(run, axis, target, score) for run in of_strategy)
@@ -508,9 +510,12 @@ def is_told(quantity: str, rows: Iterable[Row]) -> bool:
 
 
 def run_record(row: Row, rows: Iterable[Row]) -> Record:
-    """Return a run's columns of comparison.csv; ``rows``: all runs of the file."""
-    names = (each.name for each in fields(Row))
-    record = {name: getattr(row, name) for name in names if is_told(name, rows)}
+    """Return a run's columns of comparison.csv; ``rows``: all runs of the file.
+
+    The columns of a score have its name.
+    """
+    names = (each.name for each in fields(Row) if is_told(each.name, rows))
+    record = {in_words_of(name, row.score): getattr(row, name) for name in names}
     return record | {name: row.ages.get(name) for name in age.QUANTITIES if is_told(name, rows)}
 
 
@@ -525,7 +530,8 @@ def strategy_record(name: str, of_strategy: Sequence[Row], rows: Iterable[Row]) 
     record["runs"] = len(of_strategy)
     for quantity in (*QUANTITIES, *age.QUANTITIES):
         if is_told(quantity, rows):
-            record |= _of_spread(quantity, spread_of(of_strategy, quantity))
+            name_of_column = in_words_of(quantity, first.score)
+            record |= _of_spread(name_of_column, spread_of(of_strategy, quantity))
     return record
 
 
@@ -537,13 +543,15 @@ def of_strategies(comparison: Comparison) -> list[Record]:
     """Return a row per strategy: what comparison_seeds.csv has, then the answer, unrounded.
 
     ``_low`` and ``_high`` are the 95 % interval. ``gain``: the difference of accuracies. ``bound``:
-    the speed-up is larger (">") or smaller ("<") than the number.
+    the speed-up is larger (">") or smaller ("<") than the number. Another score has its own name
+    in place of ``accuracy``.
     """
+    score = comparison.score.name
     return [
         strategy_record(strategy.name, strategy.rows, comparison.rows)
         | {
-            "accuracy": comparison.question.accuracy,
-            **_of_estimate("accuracy", strategy.accuracy),
+            score: comparison.question.accuracy,
+            **_of_estimate(score, strategy.accuracy),
             "x": comparison.axis.name,
             "target": comparison.target,
             **_of_estimate("to_target", strategy.to_target),
@@ -599,9 +607,8 @@ def of_runs(comparison: Comparison) -> list[Record]:
 
 def write_csv(rows: Sequence[Row], path: Path) -> None:
     """Write comparison.csv, one row per run: seconds with 9 decimals, a missing value empty."""
-    score = common_score(rows)
-    records = [run_record(row, rows) for row in rows]
-    write_records([{in_words_of(key, score): of[key] for key in of} for of in records], path)
+    common_score(rows)
+    write_records([run_record(row, rows) for row in rows], path)
 
 
 def write_seeds_csv(rows: Sequence[Row], path: Path) -> None:

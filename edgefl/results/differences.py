@@ -22,6 +22,7 @@ IGNORED = {"name", "seed", "seeds", "speed", "strategies", "data.dir"}
 IGNORED |= {"network", "record", "fidelity", "run"}
 COUNTED = ("network.grace_s", "network.task_timeout_s")  # emulated seconds, although in [network]
 CLOCK, DIGEST = "clock", "data_digest"  # of [run]; each seed has its own data_digest
+WALL, SPEED = "wall", "speed"
 NO_CONFIG = "config.toml"
 SHOWN_KEYS = 5
 Config = Mapping[str, Any]
@@ -105,15 +106,17 @@ def differences(
     strategies: Mapping[str, Sequence[Path]],
     baseline: str | None = None,
     without: Collection[str] = (),
+    on_wall: bool = False,
 ) -> dict[str, tuple[Difference, ...]]:
     """Return in what each strategy differs; () for a strategy that is like the others.
 
     ``strategies``: run directories by name, as of ``run_files.find``. What is usual is what
     ``baseline`` has, or else most runs; of equally many, the first one. ``without``: keys that do
-    not count.
+    not count. ``on_wall``: wall seconds are compared, so the speed of runs on the wall clock does.
     """
     configs = {
-        name: [_facts(run) for run in of_strategy] for name, of_strategy in strategies.items()
+        name: [_facts(run, on_wall) for run in of_strategy]
+        for name, of_strategy in strategies.items()
     }
     seeds = {name: _seeds(of_strategy) for name, of_strategy in strategies.items()}
     like = list(strategies) if baseline is None else [baseline]
@@ -184,7 +187,7 @@ def _differs(config: Config, key: str, usual: Config) -> bool:
     return _has_noted(config, key) and bool(_value(config, key) != usual[key])
 
 
-def _facts(run: Path) -> dict[str, Any] | None:
+def _facts(run: Path, on_wall: bool) -> dict[str, Any] | None:
     """Return a run's keys that count, by dotted place; None without a config."""
     config = run_files.read_config(run)
     if not config:
@@ -197,6 +200,8 @@ def _facts(run: Path) -> dict[str, Any] | None:
     if facts.get("data.source") == "shard":
         facts["data.source"] = "partition"  # a shard is an edge's share of it, in a file
     noted = config.get("run", {})
+    if on_wall and noted.get(CLOCK) == WALL:  # "auto" is another one on each host
+        facts[SPEED] = run_files.read_summary(run).get(SPEED, config.get(SPEED))
     keys = {CLOCK: CLOCK, DIGEST: f"{DIGEST} of seed {config.get('seed')}"}
     return facts | {key: noted[fact] for fact, key in keys.items() if fact in noted}
 

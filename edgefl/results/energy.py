@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from edgefl.config.scores import Score
 from edgefl.record.files import ENERGY, METRICS
 from edgefl.record.tables import parts
 from edgefl.results.read import number, read_csv
 from edgefl.results.run_files import read_summary
+from edgefl.results.summary import AXES, evaluations, to_target
 from emulator.energy.account import IDLE, STATES
 
 MODELLED, MEASURED = "modelled", "measured"
@@ -79,36 +81,35 @@ def joules_at(run: Path, seconds: Sequence[float]) -> list[float] | None:
         watts = float(row["watts"]) if is_idle else float(row["joules"]) / (ended_s - began_s)
         steps[began_s] += watts
         steps[ended_s] -= watts
-    moments = np.array(sorted({0.0, *steps, *jumps}))
+    moments = np.array(sorted({0.0, *steps}))
     powers = np.cumsum([steps.get(each, 0.0) for each in moments])
     grown = np.concatenate(([0.0], np.cumsum(powers[:-1] * np.diff(moments))))
-    grown += np.cumsum([jumps.get(each, 0.0) for each in moments])
-    found: list[float] = np.interp(seconds, moments, np.maximum.accumulate(grown)).tolist()
-    return found
+    at_once_s = np.array(sorted(jumps))
+    at_once = np.concatenate(([0.0], np.cumsum([jumps[each] for each in at_once_s])))
+    found = np.interp(seconds, moments, np.maximum.accumulate(grown))
+    whole: list[float] = (found + at_once[at_once_s.searchsorted(seconds, "right")]).tolist()
+    return whole
 
 
 def joules_to_target(
-    metrics_rows: Iterable[Mapping[str, Any]], time_to_target_s: float | None
+    metrics_rows: Iterable[Mapping[str, Any]], target: float | None, score: Score
 ) -> float | None:
-    """The modelled joules of the evaluation at which the target accuracy was reached.
+    """The modelled joules of the evaluation at which the target was reached.
 
     ``metrics_rows``: of metrics.csv. A transfer that was under way then is not counted.
     """
-    if time_to_target_s is None:
-        return None
-    rows = (row for row in metrics_rows if number(row.get("emulated_s")) == time_to_target_s)
-    return next((number(row.get("joules")) for row in rows), None)
+    return to_target(evaluations(metrics_rows, score.name, AXES["joules"]), target, score)
 
 
 def so_far(
-    run: Path, metrics_rows: Iterable[Mapping[str, Any]], time_to_target_s: float | None
+    run: Path, metrics_rows: Iterable[Mapping[str, Any]], target: float | None, score: Score
 ) -> dict[str, Any]:
     """The joules of a run without a summary, as its section of summary.json; {} if it has none."""
     in_all = whole_joules(run)
     if in_all is None:
         return {}
-    to_target = joules_to_target(metrics_rows, time_to_target_s)
-    return {"kind": MODELLED, "joules": in_all, "joules_to_target": to_target}
+    found = joules_to_target(metrics_rows, target, score)
+    return {"kind": MODELLED, "joules": in_all, "joules_to_target": found}
 
 
 def _section(run: Path) -> dict[str, Any] | None:

@@ -104,14 +104,32 @@ def evaluations(
 
     Evaluations run in parallel to the run, so their rows may be out of order.
     """
-    rows = [
-        (t, value, row)
-        for row in metrics_rows
-        if (t := number(row.get("emulated_s"))) is not None
-        and (value := number(row.get(column))) is not None
+    return [
+        (x, value)
+        for _, value, row in _scored(metrics_rows, column)
+        if value is not None and (x := axis.value(row)) is not None
     ]
-    rows.sort(key=lambda each: each[0])
-    return [(x, value) for _, value, row in rows if (x := axis.value(row)) is not None]
+
+
+def _scored(
+    metrics_rows: Iterable[Mapping[str, Any]], column: str
+) -> list[tuple[float, float | None, Mapping[str, Any]]]:
+    """Return (emulated s, score, row) of the evaluations with this score, in order of time.
+
+    None for a score that is not finite.
+    """
+    rows = [
+        (t, number(row[column]), row)
+        for row in metrics_rows
+        if (t := number(row.get("emulated_s"))) is not None and row.get(column) not in (None, "")
+    ]
+    return sorted(rows, key=lambda each: each[0])
+
+
+def ends_finite(metrics_rows: Iterable[Mapping[str, Any]], column: str) -> bool:
+    """Return whether the last score of a column is finite: only that holds until the end."""
+    scored = _scored(metrics_rows, column)
+    return bool(scored) and scored[-1][1] is not None
 
 
 def to_target(evaluated: Evaluations, target: float | None, score: Score) -> float | None:
@@ -151,11 +169,11 @@ def outcome(
     if score is not ACCURACY:
         of_metric = {
             "metric": score.name,
-            **_values(evaluated, score, window),
+            **_values(metrics_rows, score, window),
             f"target_{score.name}": target,
         }
     return {
-        **_values(accuracies, ACCURACY, window),
+        **_values(metrics_rows, ACCURACY, window),
         "convergence_window_s": window,
         "stability": stability([value for _, value in accuracies[-STABILITY_EVALUATIONS:]]),
         "target_accuracy": target if score is ACCURACY else None,
@@ -166,13 +184,21 @@ def outcome(
 
 
 def _values(
-    evaluated: Evaluations, score: Score, window: Sequence[float] | None
+    metrics_rows: Iterable[Mapping[str, Any]], score: Score, window: Sequence[float] | None
 ) -> dict[str, float | None]:
-    values = [value for _, value in evaluated]
+    """The last score, the mean over the window, and the best one.
+
+    If the score was not finite any more at the end, an older one, of a better model, does not stand
+    for it.
+    """
+    scored = [(t, value) for t, value, _ in _scored(metrics_rows, score.name)]
+    evaluated = [(t, value) for t, value in scored if value is not None]
+    behind = next((count for count, (_, value) in enumerate(scored[::-1]) if value is not None), 0)
+    held = window is not None and (not behind or scored[-behind][0] >= window[1])
     return {
-        f"final_{score.name}": values[-1] if values else None,
-        f"convergence_{score.name}": None if window is None else time_average(evaluated, *window),
-        f"best_{score.name}": score.best(values),
+        f"final_{score.name}": scored[-1][1] if scored else None,
+        f"convergence_{score.name}": time_average(evaluated, *window) if window and held else None,
+        f"best_{score.name}": score.best(value for _, value in evaluated),
     }
 
 
@@ -450,7 +476,7 @@ def diverged(facts: Facts) -> str | None:
             f"diverged: version {version} is not finite (NaN or infinite), so its accuracy is"
             " meaningless"
         )
-    if "final_loss" not in facts or accuracy is None or not facts["versions"]:
+    if "final_loss" not in facts or not facts["versions"]:
         return None
     first, last, highest = (facts[f"{which}_loss"] for which in ("initial", "final", "highest"))
     if last is None and first is None:
@@ -463,7 +489,9 @@ def diverged(facts: Facts) -> str | None:
             "the last model's test loss is not finite, although its weights are: an overflow in the"
             " model or the loss"
         )
-    if first is None or last <= first or accuracy > math.exp(-first) + MARGIN:
+    if first is None or last <= first:
+        return None
+    if accuracy is not None and accuracy > math.exp(-first) + MARGIN:
         return None
     if highest is not None and highest <= FAR_ABOVE * first:
         return None

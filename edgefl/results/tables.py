@@ -17,6 +17,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from edgefl.config.scores import ACCURACY
 from edgefl.errors import UserError, listed, nearest, printable
 from edgefl.results import age
 from edgefl.results.compare import (
@@ -39,6 +40,7 @@ from edgefl.results.statistics import (
     POWER,
     Interval,
     PairedEffect,
+    PairedTest,
     pairs_needed,
     smallest_p,
     spread,
@@ -95,6 +97,10 @@ def probability(value: float) -> str:
 def points(difference: float) -> str:
     """Format a difference of accuracies in percentage points, with its sign."""
     return f"{100 * difference:+.1f}"
+
+
+def signed(difference: float) -> str:
+    return f"{difference:+.3f}"
 
 
 def times(ratio: float) -> str:
@@ -443,6 +449,8 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
         return GridColumn(heading, tuple(map(cell, comparison.strategies)), left)
 
     of_baseline = f"vs {comparison.baseline}"
+    is_share = comparison.score.largest == 1  # points are hundredths of a share
+    gained, of_gain = ("points", points) if is_share else ("difference", signed)
     factor = "speed-up" if comparison.axis.unit == "s" else "factor"
     percent = f"{PERCENT:g} % interval"
     return {
@@ -453,8 +461,8 @@ def _columns(comparison: Comparison) -> dict[str, GridColumn]:
             lambda each: value(each.accuracy, share),
         ),
         "accuracy_interval": column(percent, lambda each: bounds(each.accuracy, share)),
-        "gain": column(f"points {of_baseline}", lambda each: effect(each.gain, points)),
-        "gain_interval": column(percent, lambda each: bounds(each.gain, points)),
+        "gain": column(f"{gained} {of_baseline}", lambda each: effect(each.gain, of_gain)),
+        "gain_interval": column(percent, lambda each: bounds(each.gain, of_gain)),
         "gain_p": column("p", lambda each: p_value(each.gain)),
         "gain_seeds": column(SEEDS, lambda each: seeds_for(each.gain)),
         "to_target": column(f"to {target}{unit}", lambda each: value(each.to_target, in_unit)),
@@ -484,7 +492,9 @@ def _of_rows(comparison: Comparison, quantity: str) -> GridColumn:
         form = share
     elif quantity == "joules":
         heading, form = "energy (J)", three_digits
-    elif "accuracy" in quantity or quantity == "stability":
+    elif quantity.endswith(f"_{ACCURACY.name}"):
+        heading, form = f"{heading.split()[0]} {comparison.score.title}", share
+    elif quantity == "stability":
         form = share
     return GridColumn(heading, tuple(value(SeedEstimate(each, None), form) for each in spreads))
 
@@ -610,12 +620,11 @@ def notes(comparison: Comparison) -> list[str]:
 
 def notes_on_statistics(comparison: Comparison) -> list[str]:
     """Return which intervals and tests the table has, and what limits them."""
-    tested, others = comparison.baseline is not None, len(comparison.strategies) - 1
+    tested = comparison.baseline is not None
     lines = [*_on_methods(comparison, tested)]
     if HAS_SCIPY or not comparison.several_seeds:
-        if tested and lines and others > 1:
-            lines.append(f"p is adjusted for {others} comparisons (Holm)")
-        lines += _on_few_pairs(comparison, others)
+        lines += _on_adjustment(comparison) if tested and lines else []
+        lines += _on_few_pairs(comparison)
         lines += [_on_power(comparison)] if tested and lines else []
     lines += _on_common_seeds(comparison)
     without = comparison.target is None and tested
@@ -665,26 +674,45 @@ def _on_methods(comparison: Comparison, tested: bool) -> Iterable[str]:
         yield f"{PERCENT:g} % intervals: Student's t{p}"
 
 
-def _on_few_pairs(comparison: Comparison, tests: int) -> list[str]:
-    """Return how many seeds the permutation tests need before any p can be significant."""
-    pairs = {
-        each.test.n
-        for strategy in comparison.strategies
-        for each in (strategy.gain, strategy.speed_up)
-        if each is not None and each.test is not None and each.test.method == "resampling"
-    }
-    needed = pairs_needed(tests)
-    if min(pairs, default=needed) >= needed:
+def _tests_made(comparison: Comparison) -> list[list[PairedTest]]:
+    """Return the tests with a p: of the accuracies and of the speed-ups, each adjusted alone."""
+    effects = zip(*((each.gain, each.speed_up) for each in comparison.strategies))
+    tests = [[each.test for each in column if each is not None] for column in effects]
+    return [[test for test in column if test and test.p is not None] for column in tests]
+
+
+def _on_adjustment(comparison: Comparison) -> list[str]:
+    """Return for how many tests p is adjusted; those that could not be made do not count."""
+    gains, speeds = map(len, _tests_made(comparison))
+    if max(gains, speeds) < 2:
         return []
-    lowest = probability(smallest_p(min(pairs), tests))
-    few = f"with {min(pairs)} seeds no p can be below {lowest}"
+    of = f"{max(gains, speeds)} comparisons"
+    if gains and speeds and gains != speeds:
+        of = f"{gains} comparisons of the {comparison.score.title} and {speeds} of the speed-up"
+    return [f"p is adjusted for {of} (Holm)"]
+
+
+def _on_few_pairs(comparison: Comparison) -> list[str]:
+    """Return how many seeds the permutation tests need before any p can be significant."""
+    limits = []
+    for tests in _tests_made(comparison):
+        pairs = min((each.n for each in tests if each.method == "resampling"), default=None)
+        needed = pairs_needed(len(tests))
+        if pairs is not None and pairs < needed:
+            limits.append((smallest_p(pairs, len(tests)), pairs, needed))
+    if not limits:
+        return []
+    lowest, pairs, needed = max(limits)
+    few = f"with {pairs} seeds no p can be below {probability(lowest)}"
     return [f"{few}: at least {needed} seeds are needed, or --method t"]
 
 
 def _on_power(comparison: Comparison) -> str:
     """Return what the numbers of needed seeds are for."""
     effect = comparison.question.effect
-    of = "the observed difference" if effect is None else f"{100 * effect:g} points"
+    of = "the observed difference"
+    if effect is not None:
+        of = f"{100 * effect:g} points" if comparison.score.largest == 1 else f"{effect:g}"
     more = "" if effect is None or comparison.target is None else " and the observed speed-up"
     return f"seeds: for {100 * POWER:g} % power at {of}{more} (paired t-test)"
 

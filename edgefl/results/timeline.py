@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -284,14 +284,21 @@ def _with_bytes(
     return found
 
 
-def rates_bit_s(slices: Iterable[Slice]) -> dict[str, list[tuple[float, float]]]:
+def rates_bit_s(
+    slices: Iterable[Slice], repeated: Iterable[Slice] = ()
+) -> dict[str, list[tuple[float, float]]]:
     """Return the rate on all uplinks and on all downlinks together, by lane.
 
     The points (t_s, bit/s) are in order of time; each rate holds until the next point. Each
-    transfer counts with its mean rate over its interval.
+    transfer counts with its mean rate over its interval. ``repeated``: of the timeline, so that a
+    broadcast counts once.
     """
     steps: dict[str, defaultdict[float, float]] = {lane: defaultdict(float) for lane in MOVING}
+    again = Counter(repeated)
     for each in slices:
+        if again[each] > 0:
+            again[each] -= 1
+            continue
         if each.kind != MOVING.get(each.lane) or each.size_bytes is None or each.end_s is None:
             continue
         if each.end_s > each.begin_s:
@@ -441,6 +448,7 @@ class Timeline:
         self.version = 0
         self._keep = keep
         self._slices, self._instants, self._gaps = _nothing()
+        self._repeated: list[np.ndarray] = []
         # slices and instants that are not in columns yet
         self._new: list[tuple[Any, ...]] = []
         self._new_instants: list[tuple[Any, ...]] = []
@@ -484,6 +492,11 @@ class Timeline:
             for edge, lane, kind, begin_s, end_s, task, size in tuples(rows)
         ]
 
+    @property
+    def repeated(self) -> list[Slice]:
+        """The slices of broadcasts at all their receivers but the first one."""
+        return self._named_slices(np.concatenate([np.zeros(0, SLICES), *self._repeated]))
+
     def slice_rows(self, and_open: bool = False) -> np.ndarray:
         """What has ended, as SLICES; ``and_open``: also what goes on, without an end."""
         self._slices = [np.concatenate(self._slices)]
@@ -503,7 +516,7 @@ class Timeline:
         """Return slices, instants, gaps and versions, and forget them."""
         found = self.slice_rows(), self.instant_rows(), self.gap_rows(), self.versions
         self._slices, self._instants, self._gaps = _nothing()
-        self.versions = []
+        self._repeated, self.versions = [], []
         return found
 
     def open_rows(self) -> np.ndarray:
@@ -603,6 +616,7 @@ class Timeline:
             of = np.repeat(of, [*map(len, parts)])
             columns = np.array([*chain.from_iterable(parts)], PARTS)
             moves, from_s, to_s, share = columns_of(columns)
+        again = np.zeros(len(edge), bool)
         everyone = self.texts.number(ALL_EDGES)
         if (edge == everyone).any():
             receivers = [
@@ -615,6 +629,7 @@ class Timeline:
             transfer = np.repeat(np.arange(len(edge)), lengths)
             places = spread(firsts[transfer], counts[transfer])
             of = np.repeat(np.arange(len(transfer)), counts[transfer])
+            again = np.append(False, transfer[1:] == transfer[:-1])[: len(transfer)]
             moves, from_s, to_s, share = (x[places] for x in (moves, from_s, to_s, share))
             edge = np.array([each for those in receivers for each in those], np.int64)
             lane, fresh, offered_s, ended_s = (
@@ -641,6 +656,8 @@ class Timeline:
         kept = moves | (to_s > from_s)
         slices = as_rows(SLICES, edge[of], lane[of], kind, from_s, to_s, task[of], share)
         self._slices.append(slices.compress(kept))
+        if again.any():
+            self._repeated.append(slices.compress(kept & again[of]))
         self._moved(edge[~fresh], lane[~fresh], task[~fresh])
         if fresh.any():
             last = np.cumsum(np.bincount(of[kept], minlength=len(edge)))

@@ -68,6 +68,17 @@ def test_strategies_send_less_and_replay(name: str, tmp_path: Path) -> None:
     assert load_run(whole, name).raw_bytes_up is None
 
 
+@pytest.mark.parametrize("name", ["idfl", "fedasync"])
+@pytest.mark.slow
+def test_raw_bytes_are_those_of_the_models_that_were_sent(name: str, tmp_path: Path) -> None:
+    """A broadcast counts once; models that are under way at the end do not count, as in `down`."""
+    _, run = compressed(tmp_path, name, {"down": "float16"})
+    elements = load_file(run / "model.safetensors")["weights"].size
+    saved = 4 * (elements - (elements + 1) // 2)
+    row = load_run(run, name)
+    assert row.raw_bytes_down == row.bytes_down + saved * len(sent(run, "task"))
+
+
 @pytest.mark.parametrize("up", ["float16", "int8", "sign", "top_k", "random_k"])
 @pytest.mark.slow
 def test_every_method_learns(up: str, tmp_path: Path) -> None:

@@ -11,11 +11,12 @@ import pytest
 from reproduced import curve_rows, entry_of, part_of, row_of
 from reproduction import figures, pages
 from reproduction.book import Book
-from reproduction.drawings import DRAWINGS
+from reproduction.drawings import DRAWINGS, lines_of
 from reproduction.entry import Entry, Figure, Point, Scale
 from reproduction.results import (
     CURVE_POINTS,
     NUMBERS,
+    CurveRow,
     Results,
     Tables,
     curve_of,
@@ -249,3 +250,27 @@ def test_figures_are_the_same_bytes_each_time(
     nothing = Figure(name="none", title="None", lines={"points": []})
     assert figures.write(nothing, results, tmp_path) is None
     assert figures.write(curves, Results(entry, Scale.paper), tmp_path) is None
+
+
+def test_a_mean_loss_ends_where_a_seed_has_none_any_more() -> None:
+    """The second seed diverges after version 1: the first alone would be too good."""
+    losses = {1: (2.0, 1.0, 0.5), 2: (2.0, 3.0, None)}
+    curves = [
+        CurveRow(Scale.paper, "main", "a", seed, 10.0 * at, at, 0.1, 1.0, loss)
+        for seed, of_seed in losses.items()
+        for at, loss in enumerate(of_seed)
+    ]
+    rows = [row_of("a", seed) for seed in losses]
+    results = Results(entry_of(part_of(["a"])), Scale.paper, rows, curves)
+    (points,) = lines_of({"losses": [{"line": "a", "which": "a"}]}, results)[""].values()
+    assert points == [Point(0.0, 2.0, 2.0, 2.0), Point(10.0, 2.0, 1.0, 3.0)]
+
+
+def test_of_two_models_at_one_moment_the_later_one_counts() -> None:
+    rows = [row_of("a", 1)]
+    at_once = [
+        CurveRow(Scale.paper, "main", "a", 1, 5.0, version, accuracy, 1.0, None)
+        for version, accuracy in ((1, 0.9), (2, 0.4))
+    ]
+    results = Results(entry_of(part_of(["a"])), Scale.paper, rows, at_once[::-1])
+    assert results.curve("a") == {1: [(5.0, 0.9), (5.0, 0.4)]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_what_matters_is_a_point_of_accuracy_or_a_share_of_the_other_number() ->
     assert rules.better(given, "a", "c", COLUMN, effect=0.1).verdict is Verdict.unknown
 
 
-def seeds_of(numbers: list[float]) -> dict[int, float]:
+def seeds_of(numbers: Sequence[float | None]) -> dict[int, float | None]:
     return dict(enumerate(numbers, start=1))
 
 
@@ -98,6 +99,22 @@ def test_claims_are_judged_at_looks_that_share_the_five_per_cent() -> None:
     assert len(found((3, 5), 5).differences) == 5
     small = replace(results_of(COLUMN, {"a": {1: 0.5, 2: 0.6}, "b": {1: 0.1, 2: 0.1}}))
     assert rules.paired(replace(small, scale=Scale.small), "a", "b", COLUMN).interval is not None
+
+
+def test_a_seed_behind_the_look_changes_neither_the_effect_nor_the_worst_number() -> None:
+    ours, theirs = [1.0, 1.1, None, 1.0], [2.0, 2.1, 2.2, 90.0]
+
+    def found(seeds: int) -> tuple[rules.Paired, Finding]:
+        both = {"a": seeds_of(ours[:seeds]), "b": seeds_of(theirs[:seeds])}
+        given = results_of("late_train_loss", both)
+        given = replace(given, entry=given.entry.model_copy(update={"looks": (3, 6)}))
+        words = given, "a", "b", "late_train_loss"
+        return rules.paired(*words), rules.better(*words)
+
+    first, told = found(3)
+    assert first.effect == pytest.approx(0.05 * 2.1)
+    assert first.differences[3] == 0.0, "the worst one of three seeds"
+    assert found(4) == (first, told), "nor the means that stand beside the difference"
 
 
 @pytest.mark.parametrize("looks", [(3,), (3, 6, 12), (3, 6, 12, 24, 40)])
@@ -216,6 +233,22 @@ def test_an_order_needs_all_its_steps() -> None:
     assert rules.best(given, "c", ["b", "near"], COLUMN).verdict is Verdict.fails
 
 
+def test_a_statement_that_fails_decides_although_another_one_was_not_run() -> None:
+    given = results_of(COLUMN, {"a": A, "b": FAR, "gone": {}})
+    fails = {"name": "fails", "better": ["b", "a"], "column": COLUMN}
+    holds = {"name": "holds", "better": ["a", "b"], "column": COLUMN}
+    missing = {"name": "gone", "better": ["b", "gone"], "column": COLUMN}
+    assert judged({"every": [missing, fails]}, given).verdict is Verdict.fails
+    assert judged({"every": [missing, holds]}, given).verdict is Verdict.missing
+    for best, verdict in (("b", Verdict.fails), ("a", Verdict.missing)):
+        others = [each for each in ("gone", "a", "b") if each != best]
+        found = judged({"best": [best, others]} | {"column": COLUMN}, given)
+        assert found.verdict is verdict and "gone: not run. study: no runs of gone" in found.why
+    assert judged({"order": [["gone", "b", "a"]]} | {"column": COLUMN}, given).verdict is (
+        Verdict.fails
+    )
+
+
 @pytest.mark.parametrize(
     ("within", "verdict"),
     [(0.12, Verdict.holds), (0.1, Verdict.unknown), (0.06, Verdict.fails)],
@@ -240,6 +273,14 @@ def test_a_mean_is_on_one_side(bound: float, least: Verdict, most: Verdict) -> N
     assert rules.at_least(given, "alone", COLUMN, bound).verdict is Verdict.unknown
     found = rules.at_least(given, "lost", COLUMN, bound)
     assert found.verdict is Verdict.unknown and "1 of 2 runs have no final accuracy" in found.why
+
+
+def test_a_mean_is_that_of_the_seeds_of_its_interval() -> None:
+    for late in (0.1, None):
+        given = results_of(COLUMN, {"a": {**A, 4: late}})
+        given = replace(given, entry=given.entry.model_copy(update={"looks": (3, 6)}))
+        found = rules.at_least(given, "a", COLUMN, 0.7)
+        assert (found.ours, found.verdict) == ("0.82 ± 0.02", Verdict.holds)
 
 
 # losses over S without and with delay: 50 is best, then 10; 25 is told from neither

@@ -81,7 +81,7 @@ def write_summary(
         **found,
         **counters.of_run(),
         **({"scores_not_finite": not_finite} if not_finite else {}),
-        **_energy(energy, joules_to_target(rows, found["time_to_target_s"]), hosts),
+        **_energy(energy, joules_to_target(rows, evaluation.goal, evaluation.score), hosts),
         **families.sections(directory, counters.marks, head["emulated_s"]),
         **({"hosts": list(hosts)} if hosts else {}),
     }

@@ -625,6 +625,8 @@ class SavedRun:
         if not isinstance(host, VirtualHost):
             raise UserError(f"{self.files.folder}: checkpoint {self.found.number} has no run")
         self._hold(self.found.meta["sizes"])
+        wall_at = self.found.meta.get("wall_at", {})  # of evaluations that are under way
+        self.run.record.wall_at = {int(version): float(at) for version, at in wall_at.items()}
         self.run.coordinator, self.found = host.coordinator, None  # its arrays are not needed
         host.coordinator.lengthen()
         return host
@@ -658,6 +660,7 @@ class SavedRun:
         self._number += 1
         meta: dict[str, Any] = {"sizes": (sizes := self.run.record.sizes())}
         meta["wall_s"] = self.run.wall_s
+        meta["wall_at"] = {str(version): at for version, at in self.run.record.wall_at.items()}
         if self._groups is not None:
             meta["groups"] = self._groups.section()
         try:

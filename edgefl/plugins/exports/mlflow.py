@@ -10,7 +10,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from edgefl.errors import UserError, needs, undamaged
 from edgefl.plugins.exports.export_format import ExportFormat, file_path, folder_path
 from edgefl.record.files import METRICS
 from edgefl.results import run_files
-from edgefl.results.compare import load_run
+from edgefl.results.compare import load_run, run_record
 from edgefl.results.read import number, read_csv
 from edgefl.results.run_files import began_unix_s
 from edgefl.results.summary import BROKEN_OFF, UNFINISHED
@@ -72,9 +71,9 @@ def _write_run(client: Any, name: str, run: Path, out: str) -> str:
 
     began_s = began_unix_s(run)
     with undamaged(run):
-        config, row = run_files.read_config(run), asdict(load_run(run, name))
+        config, loaded = run_files.read_config(run), load_run(run, name)
         curves = [Metric(*point) for point in _curves(run, began_s)]
-    facts = config.pop("run", {})
+    row, facts = run_record(loaded, [loaded]), config.pop("run", {})
     experiment = _experiment(client, str(config.get("name", run.resolve().parent.name)), out)
     which = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:32]
     for old in client.search_runs([experiment], f"tags.`{WHICH}` = '{which}'"):

@@ -132,7 +132,7 @@ def _add_run(
         },
     }
     ended = found.slices
-    for lane, steps in rates_bit_s(ended).items():
+    for lane, steps in rates_bit_s(ended, found.repeated).items():
         points[f"{lane}s Mbit/s"] = [(t_s, rate / BIT_PER_MBIT) for t_s, rate in steps]
     for name, values in points.items():
         what, _, of = name.partition(" ")  # Perfetto joins both by a space

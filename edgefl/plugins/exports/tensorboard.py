@@ -35,6 +35,8 @@ def write(runs: Mapping[str, Path], out: str) -> list[str]:
     folder, lines = folder_path(out), []
     for name, run in runs.items():
         place = folder / name.replace("/", "_")
+        while str(place) in lines:  # of another run
+            place = place.with_name(f"{place.name}_")
         with written(place), undamaged(run):
             for old in place.glob(f"*{SUFFIX}"):
                 old.unlink()

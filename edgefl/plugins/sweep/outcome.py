@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from edgefl.config.file import FACTS, dump
 from edgefl.plugins.sweep.choice import GridEdge
 from edgefl.plugins.sweep.search import Method, Sweep
 from edgefl.plugins.sweep.settings import Setting, toml_text
-from edgefl.results.compare import Row, load_run, worst_mark
+from edgefl.results.compare import Row, load_run, run_record, worst_mark
 from edgefl.results.run_files import is_run, replace_file, write_table
 from edgefl.results.statistics import Spread, spread
 from edgefl.results.tables import plain_table
@@ -152,19 +152,20 @@ def write(sweep: Sweep, rows: Sequence[SettingRow]) -> list[Path]:
 
 
 def _write_runs(sweep: Sweep, rows: Sequence[SettingRow], keys: Sequence[str]) -> None:
-    names = [field.name for field in fields(Row)]
-    lines: list[list[Any]] = []
+    heads: list[list[Any]] = []
+    runs: list[Row] = []
     for row in rows:
         values = dict(row.setting.values)
         chosen = () if sweep.best_seed is None else (sweep.best_seed,)
         for seed in (*chosen, *sweep.seeds):
             directory = sweep.run_of(row.method, row.setting, seed).directory
             if is_run(directory):
-                found = load_run(directory, sweep.scheme(row.method, row.setting))
-                mine = [getattr(found, name) for name in names]
-                lines.append([row.method.name, *map(values.get, keys), int(seed in chosen), *mine])
-    columns = ["method", *keys, "chooses", *names]
-    write_table(sweep.folder.path / RUNS_FILE, columns, lines)
+                runs.append(load_run(directory, sweep.scheme(row.method, row.setting)))
+                heads.append([row.method.name, *map(values.get, keys), int(seed in chosen)])
+    records = [run_record(run, runs) for run in runs]
+    names = list(dict.fromkeys(name for record in records for name in record))
+    lines = [[*head, *map(record.get, names)] for head, record in zip(heads, records)]
+    write_table(sweep.folder.path / RUNS_FILE, ["method", *keys, "chooses", *names], lines)
 
 
 def _write_best(sweep: Sweep, row: SettingRow) -> Path:

@@ -44,15 +44,21 @@ def by_runtime(run: Path) -> dict[str, Points]:
     if not rows:
         return {}
     return {
-        name: [(float(row["emulated_s"]), _accuracy(row, counts)) for row in rows]
+        name: [
+            (float(row["emulated_s"]), accuracy)
+            for row in rows
+            if (accuracy := _accuracy(row, counts)) is not None
+        ]
         for name, counts in sorted(held.items())
     }
 
 
-def _accuracy(row: dict[str, str], counts: np.ndarray) -> float:
+def _accuracy(row: dict[str, str], counts: np.ndarray) -> float | None:
+    """None if no sample has a label that was tested."""
     shares = [number(value) for key, value in row.items() if key.startswith("label_")]
     known = [(share, count) for share, count in zip(shares, counts) if share is not None]
-    return sum(share * count for share, count in known) / max(sum(count for _, count in known), 1.0)
+    total = sum(count for _, count in known)
+    return sum(share * count for share, count in known) / total if total else None
 
 
 class RuntimesPlot(Plot):

@@ -49,8 +49,9 @@ LineRow = tuple[float, float, float | None]  # x, mean, deviation over seeds
 def evaluations(run: RunFiles, x: str, y: str) -> Curve:
     """Return a run's finite values of the column ``y`` of metrics.csv, in order of time.
 
-    Over emulated time the last value holds until the end of the run: there is a point there, too.
-    Joules are those of energy.csv, which also counts what is under way.
+    Over emulated time the last value holds until the end of the run: there is a point there, too,
+    unless a value that is not finite came later. Joules are those of energy.csv, which also counts
+    what is under way.
     """
     axis = axis_named(x)
     if axis.name == "joules":
@@ -62,7 +63,8 @@ def evaluations(run: RunFiles, x: str, y: str) -> Curve:
     else:
         points = summary.evaluations(run.metrics, y, axis)
     end_s = number(run.summary.get("emulated_s")) if axis.name == "emulated_s" else None
-    if points and end_s is not None and end_s > points[-1][0]:
+    holds = end_s is not None and summary.ends_finite(run.metrics, y)
+    if points and holds and end_s is not None and end_s > points[-1][0]:
         points.append((end_s, points[-1][1]))
     return [at for at, _ in points], [value for _, value in points]
 

@@ -1,9 +1,9 @@
 """How old models and updates are: staleness in versions at arrival, and age over time.
 
-Staleness is of each update at its arrival: over time, and as a histogram. Age is that of the models
-on edges, and of merged updates (``edgefl.results.age``): the run is divided into parts, in each the
-mean is over the time of all edges, or over all updates that were merged, of all seeds. The band is
-from the 5th to the 95th percentile of these ages.
+Staleness is of each update that is not discarded on its arrival: over time, and as a histogram. Age
+is that of the models on edges, and of merged updates (``edgefl.results.age``): the run is divided
+into parts, in each the mean is over the time of all edges, or over all updates that were merged, of
+all seeds. The band is from the 5th to the 95th percentile of these ages.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MOST_BARS = 24  # of a histogram; more are drawn as steps
 class Staleness(Plot):
     """Staleness of the updates at their arrival: mean, and 10th to 90th percentile, over time."""
 
-    OF = "runs with at least one update"
+    OF = "runs with at least one update that was not discarded on its arrival"
     X = ("emulated_s", "version", "round")
     LOG = ""  # many are 0
     WIDTH = "column"
@@ -80,9 +80,16 @@ class Staleness(Plot):
 
 
 def updates(run: RunFiles) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return emulated s, version, and staleness in versions of all updates at their arrival."""
-    rows = run.events.rows
+    """Return emulated s, version, and staleness in versions of updates at their arrival.
+
+    As in all tables: without those that the strategy discards then.
+    """
+    rows, decisions, task = run.events.rows, run.events.decisions, run.events.rows.whole("task")
     places = np.flatnonzero(rows.texts_of("event") == run.texts.number("update_arrived"))
+    discards = np.flatnonzero(decisions.texts_of("do") == run.texts.number("discard"))
+    in_row = run.events.decided_in[discards]
+    own = decisions.whole("task")[discards] == task[in_row]
+    places = np.setdiff1d(places, in_row[own])
     version, base = rows.whole("version")[places], rows.whole("base_version")[places]
     if (base == MISSING).any():
         raise KeyError("base_version")
@@ -110,7 +117,7 @@ def parts(
 class StalenessHistogram(Plot):
     """Histogram of the updates' staleness at their arrival, over all seeds of a strategy."""
 
-    OF = "runs with at least one update"
+    OF = "runs with at least one update that was not discarded on its arrival"
     LOG = "y"
     WIDTH = "column"
 

@@ -27,14 +27,22 @@ def lines_of(spec: Mapping[str, Any], results: Results) -> Panels:
 
 
 def losses(results: Results, *rows: Row, x: str = "emulated_s", unit: float = 1.0) -> Panels:
-    """Return lines of the mean train loss over ``x`` / ``unit``, with the seeds' range."""
+    """Return lines of the mean train loss over ``x`` / ``unit``, with the seeds' range.
+
+    There is no point where a seed has no finite loss, as after it has diverged.
+    """
     panels: Panels = {}
     for row, runs, points in _with_runs(results, rows, panels):
         by_x: dict[float, list[float]] = {}
-        for curve in runs.curve(row["which"], "train_loss", x=x).values():
+        curves = runs.curve(row["which"], "train_loss", x=x)
+        for curve in curves.values():
             for at, value in curve:
                 by_x.setdefault(at / unit, []).append(value)
-        points += [Point(at, average(ys), min(ys), max(ys)) for at, ys in sorted(by_x.items())]
+        points += [
+            Point(at, average(ys), min(ys), max(ys))
+            for at, ys in sorted(by_x.items())
+            if len(ys) == len(curves)
+        ]
     return panels
 
 

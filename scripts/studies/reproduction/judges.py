@@ -41,7 +41,7 @@ def judged(spec: Judge, results: Results) -> Finding:
     try:
         return judge(spec, results)
     except NoResults as error:
-        return Finding("", Verdict.missing, f"{error}.")
+        return rules.not_run(error)
 
 
 def _keyed(value: Any) -> Any:
@@ -54,7 +54,7 @@ def _keyed(value: Any) -> Any:
 # ------------------------------------------------------------------ several judges
 def every(results: Results, *specs: Judge) -> Finding:
     """Judge a claim of several statements: it holds if all hold, and not if one does not."""
-    return rules.every({each["name"]: judge(each, results) for each in specs})
+    return rules.every({each["name"]: judged(each, results) for each in specs})
 
 
 def some(results: Results, *specs: Judge) -> Finding:

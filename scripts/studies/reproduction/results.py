@@ -231,11 +231,11 @@ class Results:
         part, method = key_in(which)
         self.entry.part(part).method(method)
         found: dict[int, list[tuple[float, float]]] = {}
-        for row in self.curve_rows:
+        for row in sorted(self.curve_rows, key=lambda row: (row.emulated_s, row.version)):
             value = getattr(row, column)
             if (row.part, row.method) == (part, method) and value is not None:
                 found.setdefault(row.seed, []).append((float(getattr(row, x)), value))
-        return {seed: sorted(points) for seed, points in sorted(found.items())}
+        return dict(sorted(found.items()))
 
     # ------------------------------------------------------------------ tuning
     def tried(self, which: str) -> list[RunRow]:

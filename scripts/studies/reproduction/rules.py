@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import stdev
 
-from edgefl.results.statistics import Interval, interval, seeds_needed
+from edgefl.results.statistics import Interval, interval, seeds_needed, spread
 from reproduction.entry import MOST_SEEDS, Finding, Verdict
 from reproduction.results import MAIN, NoResults, Results, key_in
 
@@ -168,8 +168,9 @@ def paired(
     ``effect``: the smallest one that matters, an accuracy or a share of the number of ``than``;
     None: that of the column. NoResults if they have no common seed.
     """
-    raw = [results.values(each, column) for each in (method, than)]
-    ours, theirs = _filled(results, [method, than], column)
+    seeds = _seeds_at_look(results, (method, than), column)
+    raw = [_of_seeds(results.values(each, column), seeds) for each in (method, than)]
+    ours, theirs = _filled(results, [method, than], column, seeds)
     none = [{seed for seed, value in each.items() if value is None} for each in raw]
     matters = effect_of(column, theirs.values(), effect)
     return paired_of(results, ours, theirs, matters, _sign(column), none[0] & none[1])
@@ -235,19 +236,29 @@ def best(
     effect: float | None = None,
 ) -> Finding:
     """Judge "``method`` is better than each of ``others``": all comparisons must hold."""
-    return every({told(each): better(results, method, each, column, effect) for each in others})
+    pairs = {told(each): (method, each) for each in others}
+    return _all_better(results, pairs, column, effect)
 
 
 def order(
     results: Results, methods: Sequence[str], column: str, effect: float | None = None
 ) -> Finding:
     """Judge an order of methods, the best one first: each is better than the next one."""
-    return every(
-        {
-            f"{told(one)} before {told(next_one)}": better(results, one, next_one, column, effect)
-            for one, next_one in pairwise(methods)
-        }
-    )
+    pairs = {f"{told(one)} before {told(other)}": (one, other) for one, other in pairwise(methods)}
+    return _all_better(results, pairs, column, effect)
+
+
+def _all_better(
+    results: Results, pairs: Mapping[str, tuple[str, str]], column: str, effect: float | None
+) -> Finding:
+    """Judge "the first of each pair is better". A pair without runs is "not run" by itself."""
+    findings = {}
+    for name, (one, other) in pairs.items():
+        try:
+            findings[name] = better(results, one, other, column, effect)
+        except NoResults as error:
+            findings[name] = not_run(error)
+    return every(findings)
 
 
 def equal(results: Results, method: str, other: str, column: str, within: float) -> Finding:
@@ -265,7 +276,8 @@ def equal(results: Results, method: str, other: str, column: str, within: float)
 
 
 def _numbers(results: Results, methods: Sequence[str], column: str, found: Paired) -> str:
-    numbers = ", ".join(f"{told(each)} {mean_of(results, each, column)}" for each in methods)
+    seeds = _seeds_at_look(results, methods, column)
+    numbers = ", ".join(f"{told(each)} {mean_of(results, each, column, seeds)}" for each in methods)
     return (
         f"{label(column)}: {numbers}; paired difference {found}; what matters:"
         f" {number(found.effect)}"
@@ -283,7 +295,9 @@ def at_most(results: Results, method: str, column: str, bound: float) -> Finding
 
 
 def _bounded(results: Results, method: str, column: str, bound: float, least: bool) -> Finding:
-    given, ours = results.values(method, column), mean_of(results, method, column)
+    seeds = _seeds_at_look(results, (method,), column)
+    given = _of_seeds(results.values(method, column), seeds)
+    ours = mean_of(results, method, column, seeds)
     there = {seed: value for seed, value in given.items() if value is not None}
     if len(there) < len(given):
         lacking = f"{len(given) - len(there)} of {len(given)} runs have no {label(column)}."
@@ -412,6 +426,11 @@ def parts_agree(
     return fact(max(map(abs, gaps.values())) <= within, numbers, f"Wall minus virtual: {numbers}.")
 
 
+def not_run(error: NoResults) -> Finding:
+    """Return the finding about a claim without the runs that it needs."""
+    return Finding("", Verdict.missing, f"{error}.")
+
+
 def cannot_run(results: Results) -> Finding:
     """Judge a claim that no run of the project can decide: it is "not run"."""
     raise NoResults(f"{results.entry.name}: needs {results.entry.needs}")
@@ -479,9 +498,13 @@ def told(which: str) -> str:
     return method if part == MAIN else f"{method} ({part})"
 
 
-def mean_of(results: Results, which: str, column: str) -> str:
-    """Return "0.712 ± 0.004" over the seeds, or how many runs have the number."""
-    found = results.spread(which, column)
+def mean_of(results: Results, which: str, column: str, seeds: Collection[int] | None = None) -> str:
+    """Return "0.712 ± 0.004" over the seeds, or how many runs have the number.
+
+    ``seeds``: None: all that there are.
+    """
+    values = results.values(which, column)
+    found = spread(list((values if seeds is None else _of_seeds(values, seeds)).values()))
     if found.mean is None:
         return f"none in {found.of - found.n} of {found.of} runs"
     deviation = "" if found.deviation is None else f" ± {digits(found.deviation, 2)}"
@@ -504,17 +527,42 @@ def _sign(column: str) -> int:
     return -1 if column in SMALLER else 1
 
 
-def _filled(results: Results, methods: Sequence[str], column: str) -> list[dict[int, float]]:
+def _seeds_at_look(results: Results, methods: Sequence[str], column: str) -> list[int]:
+    """Return the common seeds that count at the latest look; before the first one, all of them.
+
+    NoResults if there is none.
+    """
+    common = set.intersection(*(set(results.values(each, column)) for each in methods))
+    if not common:
+        raise NoResults("no seed that both have")
+    return sorted(common)[: results.look(len(common)) or None]
+
+
+def _of_seeds(
+    values: Mapping[int, float | None], seeds: Collection[int]
+) -> dict[int, float | None]:
+    return {seed: value for seed, value in values.items() if seed in seeds}
+
+
+def _filled(
+    results: Results, methods: Sequence[str], column: str, seeds: Collection[int] | None = None
+) -> list[dict[int, float]]:
     """Return the numbers of each method by seed, with the worst one where a run has none.
 
-    For a time to target the worst is the longest run of the comparison. NoResults if no run has a
-    number, or if the numbers are of two versions of the rule.
+    For a time to target the worst is the longest run of the comparison. ``seeds``: those that
+    count; None: all. NoResults if no run has a number, or if the numbers are of two versions of
+    the rule.
     """
     results.refuse_mixed(methods, column)
-    raw = [results.values(each, column) for each in methods]
+
+    def values_of(which: str, column: str) -> dict[int, float | None]:
+        values = results.values(which, column)
+        return values if seeds is None else _of_seeds(values, seeds)
+
+    raw = [values_of(each, column) for each in methods]
     there = [value for values in raw for value in values.values() if value is not None]
     if column == "time_to_target_s":
-        ends = [results.values(each, "emulated_s") for each in methods]
+        ends = [values_of(each, "emulated_s") for each in methods]
         there = [value for values in ends for value in values.values() if value is not None]
     if not there:
         raise NoResults(f"{results.entry.name}: no run has a {label(column)}")

@@ -10,6 +10,7 @@ from builders import vector
 
 from edgefl.compression.compressor import find
 from edgefl.compression.packing import ERROR, FAULT, Packing
+from edgefl.protocol.codec import size_of
 from edgefl.protocol.messages import Assignment, Update
 from edgefl.streams import Streams
 from edgefl.vectors import Layout, LayoutEntry
@@ -64,7 +65,13 @@ def test_a_model_is_packed_once_for_all_edges() -> None:
     got = there.taken(sent[0])
     assert got.numbers == {} and np.array_equal(got.vectors["weights"], here.received(NEW, 3))
     assert np.abs(got.vectors["weights"] - NEW).max() < 5 / 127
+    assert here.saved_down == 0, "none has come to its edge"
+    size = size_of(sent[0])
+    here.carried(size, "task")
+    here.carried(size, "task")
     assert here.saved_down == 2 * (24 - 16)
+    here.carried(size // 2, "dropped")
+    assert here.saved_down == 2 * 8 + round(8 * (size // 2) / size)
 
 
 @pytest.mark.parametrize("up", ["int8", "random_k"])

@@ -93,6 +93,22 @@ def test_the_target_on_each_x(folder: Path, x: str, times: list[float]) -> None:
     assert [each.x for each in found.strategies[0].reached] == times
 
 
+def test_wall_seconds_of_runs_at_another_speed_are_marked(tmp_path: Path) -> None:
+    auto = {"speed": "auto"}
+    runs = (
+        evaluated_run(tmp_path / "a", 1, SLOW, config=auto, speed=1.0),
+        evaluated_run(tmp_path / "b", 1, SLOW, config=auto, speed=0.5),
+    )
+    assert cells(ask(*runs, x="wall_s"), "name") == ["a", "b"], "the virtual clock has no speed"
+    for run in runs:
+        text = (run / "config.toml").read_text()
+        (run / "config.toml").write_text(text.replace('clock = "virtual"', 'clock = "wall"'))
+    assert cells(ask(*runs), "name") == ["a", "b"], "it changes no emulated second"
+    found = ask(*runs, x="wall_s")
+    assert cells(found, "name") == ["a", "b *"]
+    assert "* b differs: speed = 0.5 instead of 1" in grid(found).notes
+
+
 def test_another_target_is_read_from_the_evaluations(folder: Path) -> None:
     found = ask(folder, target=0.85, baseline="fedavg")
     assert [each.x for each in found.strategies[1].reached] == [3.0, 6.0, 9.0]
@@ -125,6 +141,25 @@ def test_several_tests_are_adjusted(folder: Path) -> None:
     assert "p is adjusted for 3 comparisons (Holm)" in grid(found).notes
 
 
+def test_what_is_said_of_the_adjustment_counts_the_tests_that_were_made(tmp_path: Path) -> None:
+    """Of three strategies one shares a single seed, and one does not reach the target."""
+    for seed in range(1, 7):
+        evaluated_run(tmp_path / "base" / f"seed{seed}", seed, [0.1, 0.7])
+        evaluated_run(tmp_path / "good" / f"seed{seed}", seed, [0.1, 0.7 + seed / 50])
+        evaluated_run(tmp_path / "poor" / f"seed{seed}", seed, [0.1, 0.2 + seed / 50])
+        evaluated_run(tmp_path / "other" / f"seed{seed + 5}", seed + 5, [0.1, 0.7])
+    found = ask(tmp_path, baseline="base", target=0.65)
+    good = next(each for each in found.strategies if each.name == "good")
+    assert good.gain is not None and good.gain.adjusted == 2 * 2 / 64
+    assert good.speed_up is not None and good.speed_up.adjusted == 1.0, "one test: not adjusted"
+    notes = grid(found).notes
+    assert "p is adjusted for 2 comparisons of the accuracy and 1 of the speed-up (Holm)" in notes
+    told = "with 6 seeds no p can be below 0.062: at least 7 seeds are needed, or --method t"
+    assert told in notes
+    alone = ask(*(tmp_path / name for name in ("base", "good", "other")), baseline="base")
+    assert not [note for note in grid(alone).notes if "Holm" in note or "no p can" in note]
+
+
 def test_six_seeds_are_resampled(tmp_path: Path) -> None:
     for seed in range(1, 7):
         evaluated_run(tmp_path / "a" / f"seed{seed}", seed, [0.1, 0.7])
@@ -152,6 +187,7 @@ def test_a_killed_run_counts_as_far_as_it_got(folder: Path) -> None:
     found = ask(folder, baseline="fedavg")
     killed = found.strategies[-1]
     assert (killed.verdict, killed.reached[0].x, killed.reached[0].end) == ("unfinished", 2.0, 3.0)
+    assert killed.rows[0].clock == "virtual", "its config says so"
     assert killed.gain is not None and killed.gain.size == pytest.approx(0.85 - 0.8)
     assert killed.speed_up is not None and killed.speed_up.size == pytest.approx(2)
     assert cells(found, "name")[-1] == "killed *†"

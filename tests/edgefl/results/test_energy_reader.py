@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from recorded import record
 
+from edgefl.config.scores import ACCURACY
 from edgefl.errors import UserError
 from edgefl.record.files import ENERGY
 from edgefl.results import energy
@@ -53,6 +54,21 @@ def test_the_curve_is_exact_at_every_moment(run: Path) -> None:
     assert energy.joules_at(run, [0, 1, 2, 3, 4, 8, 99]) == pytest.approx(
         [0.0, 2.0, 2.0 + 9.0 + 0.5, 11.5 + 9.0, 20.5 + 6.0, 26.5 + 20.0, 46.5]
     )
+
+
+def test_joules_that_are_used_all_at_once_are_not_spread_over_the_time_before(run: Path) -> None:
+    assert energy.joules_at(run, [1.5, 1.999, 2.5]) == pytest.approx(
+        [2.0 + 4.5, 2.0 + 9 * 0.999, 11.5 + 4.5]
+    )
+
+
+def test_the_joules_to_the_target_are_of_the_model_that_reaches_it() -> None:
+    """Two models at one moment, the second of which has the target."""
+    points = (("1.0", "0.5", "10.0"), ("2.0", "0.7", "20.0"), ("2.0", "0.8", "21.0"))
+    rows = [dict(zip(("emulated_s", "accuracy", "joules"), point)) for point in points]
+    assert energy.joules_to_target(rows, 0.8, ACCURACY) == 21.0
+    assert energy.joules_to_target(rows, 0.9, ACCURACY) is None
+    assert energy.joules_to_target(rows, None, ACCURACY) is None
 
 
 def test_parts_that_were_deleted_leave_no_curve(run: Path) -> None:

@@ -9,6 +9,7 @@ import gc
 import os
 import pickle
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
@@ -26,6 +27,7 @@ from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup import rundir
 from edgefl.clocks.setup.learning import Learning
 from edgefl.clocks.virtual import run as virtual_run
+from edgefl.clocks.virtual.pool.engine import InProcessEngine
 from edgefl.clocks.virtual.run import MOST_SHARE, SavedRun, Saving, VirtualHost, run_virtual
 from edgefl.clocks.virtual.run_batch import open_pool
 from edgefl.disk import OwnDisk
@@ -33,6 +35,7 @@ from edgefl.edges.edge import ASKING
 from edgefl.errors import UserError
 from edgefl.record.files import CHECKPOINTS
 from edgefl.record.tables import Rotation, parts
+from edgefl.results.read import read_csv
 
 EVERY = 5
 KILLED_AT = 23  # with checkpoints in steps 15 (number 3) and 20 (number 4)
@@ -164,6 +167,31 @@ def test_ctrl_c_saves_the_run(learned: Learning, tmp_path: Path) -> None:
         assert (tmp_path / "run" / "model.safetensors").exists()
     assert resumed(learned, tmp_path / "run") == []
     assert files_of(tmp_path / "run") == files_of(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_an_evaluation_under_way_keeps_the_wall_seconds_of_its_model(
+    learned: Learning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker is busy with it when the run is saved, as here all are up to the end."""
+    monkeypatch.setattr(InProcessEngine, "ready", lambda self, job: False)
+    told: dict[int, float] = {}
+
+    def progress(now: int, run: Any) -> None:
+        time.sleep(0.002)
+        if len(told) < 3:
+            told.update(run.record.wall_at)
+        elif run.record.wall_at.keys() > told.keys():  # saved since
+            raise KeyError("killed")
+
+    with pytest.raises(KeyError, match="killed"):
+        run_virtual(learned, 0, tmp_path / "run", progress, saving=Saving(every_steps=1))
+    resumed(learned, tmp_path / "run")
+    wall = {int(row["version"]): row["wall_s"] for row in read_csv(tmp_path / "run/metrics.csv")}
+    assert {version: wall[version] for version in told} == {
+        version: f"{wall_s:.3f}" for version, wall_s in told.items()
+    }
+    assert max(told.values()) > 0.001
 
 
 @pytest.mark.slow

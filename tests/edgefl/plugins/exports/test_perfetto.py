@@ -10,6 +10,7 @@ import orjson
 import pytest
 from builders import small_run
 from paths import ROOT
+from tdma_rounds import play, slotted
 from trace_check import check_trace
 
 from edgefl.clocks.setup.learning import learning
@@ -62,6 +63,19 @@ def test_the_rate_of_all_uplinks_holds_their_bytes(quickstart: dict[str, Path]) 
     rows = read_csv(quickstart["fedasync"] / "links.csv")
     assert bits == pytest.approx(8 * sum(int(r["bytes"]) for r in rows if r["direction"] == "up"))
     assert max(rate for _, rate in points) <= 10 * 1e6 and points[-1][1] == 0
+
+
+def test_a_broadcast_counts_once_in_the_rate_of_all_downlinks(tmp_path: Path) -> None:
+    """Six devices on a channel: each model goes to several of them at once."""
+    play(tmp_path, slotted(6, 2, slots=30, strategy="tdma-fl", per_round=2))
+    run = tmp_path / "tdma-fl"
+    trace = trace_of({"tdma-fl": run}, tmp_path / "trace.json")
+    counted = [each for each in trace["traceEvents"] if each["name"] == "downlinks"]
+    points = [(each["ts"] / 1e6, 1e6 * each["args"]["Mbit/s"]) for each in counted]
+    bits = sum(rate * (after - t) for (t, rate), (after, _) in itertools.pairwise(points))
+    rows = [row for row in read_csv(run / "links.csv") if row["direction"] == "down"]
+    assert {row["edge"] for row in rows} == {"*"}
+    assert bits == pytest.approx(8 * sum(int(row["bytes"]) for row in rows), rel=1e-3)
 
 
 FAULTS = [

@@ -62,6 +62,14 @@ def test_tensorboard_has_each_point_once(run: Path, tmp_path: Path) -> None:
     assert worst[-1][2] == pytest.approx(min(scored[-3:]), abs=1e-6)
 
 
+def test_tensorboard_keeps_runs_apart_whose_names_differ_in_a_slash(tmp_path: Path) -> None:
+    runs = {name: record(tmp_path / name) for name in ("x/fedavg", "x_fedavg")}
+    for _ in range(2):
+        places = tensorboard.write(runs, str(tmp_path / "tb"))
+    assert places == [str(tmp_path / "tb" / name) for name in ("x_fedavg", "x_fedavg_")]
+    assert all(scalars(Path(place)) for place in places)
+
+
 # ---------------------------------------------------------------------- Parquet
 def table(path: Path) -> list[dict[str, object]]:
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
@@ -170,6 +178,22 @@ def test_mlflow_has_each_run_once(run: Path, killed: Path, tmp_path: Path) -> No
         (int(r["version"]), round(1000 * float(r["emulated_s"])))
         for r in read_csv(run / "metrics.csv")
     ]
+
+
+@pytest.mark.processes
+def test_mlflow_names_the_numbers_of_another_score_after_it(run: Path, tmp_path: Path) -> None:
+    tracking = pytest.importorskip("mlflow.tracking")
+    facts = orjson.loads((run / "summary.json").read_bytes())
+    (tmp_path / "metrics.csv").write_bytes((run / "metrics.csv").read_bytes())
+    (tmp_path / "summary.json").write_bytes(
+        orjson.dumps(facts | {"metric": "perplexity", "final_perplexity": 7.0})
+    )
+    mlflow.write({"it": tmp_path}, str(tmp_path / "mlflow.db"))
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{tmp_path / 'mlflow.db'}")
+    ids = [each.experiment_id for each in client.search_experiments()]
+    (found,) = client.search_runs(ids)
+    assert found.data.metrics["final_perplexity"] == 7.0
+    assert "final_accuracy" not in found.data.metrics
 
 
 @pytest.mark.processes  # as above, and a socket

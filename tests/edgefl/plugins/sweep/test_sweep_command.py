@@ -149,6 +149,14 @@ def test_the_best_setting_is_the_best_of_its_own_seed(ran: list[str]) -> None:
 
 
 @pytest.mark.processes
+def test_runs_csv_has_the_columns_of_comparison_csv_in_the_names_of_the_score() -> None:
+    sweep("--grid", "training.learning_rate=0.1", "--no-best", "evaluation.metric=f1")
+    names = list(table("runs.csv")[0])
+    assert {"final_f1", "best_f1"} <= {*names}
+    assert not {"final_accuracy", "metric", "ages"} & {*names}
+
+
+@pytest.mark.processes
 def test_seeds_alone_choose_nothing(ran: list[str]) -> None:
     told = sweep("--grid", "seed=4,5")
     assert ran == ["fedavg/seed4", "fedprox/seed4", "fedavg/seed5", "fedprox/seed5"]

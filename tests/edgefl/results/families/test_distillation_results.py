@@ -64,6 +64,12 @@ def test_accuracy_is_weighted_by_what_the_devices_hold(tmp_path: Path) -> None:
     }
 
 
+def test_devices_none_of_whose_labels_is_tested_have_no_accuracy(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text("edge,runtime,label_0,label_1\na,short,5,0\nb,long,0,5\n")
+    (tmp_path / "labels.csv").write_text("version,emulated_s,label_0,label_1\n0,0.0,0.4,\n")
+    assert by_runtime(tmp_path) == {"short": [(0.0, 0.4)], "long": []}, "not 0"
+
+
 def test_a_run_keeps_accuracies_by_label_and_who_holds_what(run: Path) -> None:
     labels, edges, metrics = (
         read_csv(run / name) for name in ("labels.csv", "edges.csv", "metrics.csv")

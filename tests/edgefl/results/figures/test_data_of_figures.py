@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from drawn import available, of_runs
-from recorded import killed, record
+from recorded import EVENTS, killed, record
 
 from edgefl.errors import UserError
+from edgefl.results.compare import load_run
 from edgefl.results.figures import gallery
 from edgefl.results.figures.base import PlotData, PlotStyle, open_runs
 from edgefl.results.figures.edges import Transfers, use
@@ -78,6 +79,20 @@ def test_seeds_have_a_mean_and_a_deviation(tmp_path: Path) -> None:
     assert found["deviation"][-1] == pytest.approx(0.4 / 2**0.5)
 
 
+def test_a_loss_that_is_not_finite_at_the_end_holds_no_older_one(tmp_path: Path) -> None:
+    for seed, last in ((1, "nan"), (2, "0.3")):
+        run = record(tmp_path / "slow" / f"seed{seed}", seed)
+        lines = (run / "metrics.csv").read_text().splitlines()
+        fields = lines[-1].split(",")
+        fields[lines[0].split(",").index("test_loss")] = last
+        (run / "metrics.csv").write_text("\n".join([*lines[:-1], ",".join(fields)]) + "\n")
+        (run / "summary.json").write_text('{"emulated_s": 10.0}')
+    alone = numbers("loss", tmp_path / "slow" / "seed1", x="emulated_s").where(of="test")
+    assert alone["at"] == [0.0, 4.0, 7.0], "the run goes on to 10 s without a loss"
+    both = numbers("loss", tmp_path, x="emulated_s").where(of="test")
+    assert max(both["at"]) == 7.0, "no mean of a loss and of one that is long over"
+
+
 def test_staleness_over_time(folder: Path) -> None:
     """Updates arrive at 4, 7 and 8 s: in parts 20, 35 and 39 of 40, of 0.2 s each."""
     found = numbers("staleness", folder)
@@ -93,6 +108,19 @@ def test_the_histogram_of_staleness_is_over_all_seeds(tmp_path: Path) -> None:
         ("slow", 0, 2, pytest.approx(1 / 3)),
         ("slow", 1, 4, pytest.approx(2 / 3)),
     ]
+
+
+def test_staleness_is_of_the_same_updates_as_in_the_table(tmp_path: Path) -> None:
+    """The last of three is discarded on its arrival: staleness 0 and 1 are left."""
+    discard = {"do": "discard", "task": 2, "reason": "too stale"}
+    *others, last, finished = EVENTS
+    events = [*others, last | {"decisions": [discard]}, finished]
+    run = record(tmp_path / "slow", events=events)
+    (run / "summary.json").unlink()
+    found = numbers("staleness-histogram", run)
+    assert found["staleness"] == [0, 1] and found["updates"] == [1, 1]
+    assert numbers("staleness", run)["updates"] == [1, 1]
+    assert load_run(run, "slow").staleness_mean == 0.5
 
 
 @pytest.mark.parametrize(("x", "cost"), [("emulated_s", 7.0), ("bytes", 4000.0), ("version", 2.0)])
