@@ -111,15 +111,17 @@ class Idfl(Slotted):
 
         A group starts if waiting for the next model would leave an upload slot without a sender.
         Upload slot i from now on needs i + 1 devices that are ready by then, out of those at work
-        and those that wait.
+        and those that wait. The next broadcast comes before all of them. Who waits computes after
+        it, who is at work during it, so all slots here count from its end.
         """
+        behind = self.timetable.transfer_slots
         waiting = deque(
             group
             for group in ([edge for edge in group if edge in self.samples] for group in self.owed)
             if group
         )
         at_work = [self.free] * len(self._ready()) + [
-            max(begun + self._expected(edge), self.free)
+            max(begun + self._expected(edge) - behind, self.free)
             for edge, begun in self._computing().items()
         ]
         due: list[list[str]] = []

@@ -234,3 +234,22 @@ def test_adaptive_delay_of_unequal_devices_wastes_nothing(tmp_path: Path) -> Non
         for run in (played, plain)
     ]
     assert len(played) == len(plain) and sum(ages[0]) < 0.8 * sum(ages[1])
+
+
+def test_adaptive_delay_starts_no_group_a_round_too_early(tmp_path: Path) -> None:
+    """S = 1, r = 1: a round has two slots. The slow devices need four slots, so their updates are
+    d* = 2 rounds old, and those of the fast one, 1. Who starts earlier gains no slot.
+    """
+    takes = [1, 4, 4]
+    adaptive = slotted(
+        3, takes, slots=60, strategy="idfl", per_round=1, alpha="adaptive", margin_slots=0
+    )
+    _, played = play(tmp_path / "a", adaptive)
+    _, plain = play(tmp_path / "p", slotted(3, takes, slots=60, per_round=1))
+    ages = {
+        (device, number - base)
+        for number, done in enumerate(played)
+        for device, base, _ in done.uploads
+        if number >= 12
+    }
+    assert ages == {(0, 1), (1, 2), (2, 2)} and len(played) == len(plain)
