@@ -230,6 +230,7 @@ class Slotted(Strategy):
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         if self.sending.pop(update.edge, None) is None:
+            self._lose(update.edge)
             self._stray(update.edge)
             return [Discard(update.task, "without a slot"), *self._go_on(now)]
         self.updates.append(update)

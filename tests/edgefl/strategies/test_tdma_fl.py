@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
 from edgefl.results.read import read_events
+from edgefl.strategies.base.events_and_decisions import UpdateReady
 from edgefl.strategies.base.slotted import Timetable
 from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
@@ -253,3 +254,19 @@ def test_adaptive_delay_starts_no_group_a_round_too_early(tmp_path: Path) -> Non
         if number >= 12
     }
     assert ages == {(0, 1), (1, 2), (2, 2)} and len(played) == len(plain)
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_an_update_without_a_slot_does_not_hold_the_round(offered: bool) -> None:
+    """a's update comes without a grant, so its task is over: no slot is kept for it."""
+    strategy = make(TdmaFL, (1,), per_round=2)
+    assert isinstance(strategy, TdmaFL)
+    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
+    server = Server(strategy)
+    server.start("a", "b")
+    if offered:
+        server.give(UpdateReady("a", 0), 1)
+    assert server.deliver("a", 2, now=1)[0] == "discard 0: without a slot"
+    server.give(UpdateReady("b", 1), 1)
+    assert server.ring(1)[0] == "grant b 1"
+    assert server.deliver("b", 3, now=2)[:2] == ["publish 3", "assign b,a <- 3"]
