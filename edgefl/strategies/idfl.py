@@ -94,7 +94,8 @@ class Idfl(Slotted):
     def _delay(self, edges: list[str]) -> int:
         if self.options.alpha != "auto":
             return 0 if self.options.alpha == "adaptive" else self.options.alpha
-        return self.timetable.auto_delay(len(edges), self.size, self._compute_slots(edges))
+        per_round = min(self.size, len(edges))
+        return self.timetable.auto_delay(len(edges), per_round, self._compute_slots(edges))
 
     def _compute_slots(self, edges: list[str]) -> int:
         """Return tau_comp of the slowest device."""

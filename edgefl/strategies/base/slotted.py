@@ -107,7 +107,6 @@ class Slotted(Strategy):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.size = 0  # S
         self.numbers: dict[str, int] = {}  # edge -> its number; ties go to the lowest
         self.free = 0  # the first slot that is not assigned yet
         self.computing: dict[str, int] = {}  # edge -> slot in which it starts to compute
@@ -170,6 +169,12 @@ class Slotted(Strategy):
         return None if steps == "epochs" else steps
 
     @property
+    def size(self) -> int:
+        """S. Some edges may come later; until then, rounds end with fewer updates."""
+        per_round: int | None = self.options.per_round
+        return max(1, len(self.known)) if per_round is None else per_round
+
+    @property
     def comm_slots(self) -> int:
         """Transfer slots of a round: S uploads and the broadcast (eq. 6)."""
         return self.timetable.transfer_slots * (self.size + 1)
@@ -197,7 +202,6 @@ class Slotted(Strategy):
         self.begun = True
         edges = sorted(self.samples)
         self.numbers = {edge: number for number, edge in enumerate(edges)}
-        self.size = min(self.options.per_round or len(edges), len(edges))
         first, later = self.first_groups(edges)
         self.owed.extend(later)
         return [self._give(first, ())]
