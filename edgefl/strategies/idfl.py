@@ -24,7 +24,7 @@ class IdflOptions(SlottedOptions):
     S updates, and no round ends later; proposition 1); `"adaptive"` (not in the paper): from
     measured computing times.
     """
-    compute_slots: int | None = Field(None, ge=0)
+    compute_slots: int | None = Field(None, ge=0, le=10**12)
     """Slots that a task takes to compute (tau_comp), for `alpha = "auto"`; none: from the devices'
     speeds and data.
     """

@@ -28,7 +28,7 @@ BASE = "base"  # a vector in a run's memory: b, trainable elements
 class PushTdmaOptions(IdflOptions, MergingOptions):
     alpha: int | Literal["auto", "adaptive"] = 0
     """Intentional delay in rounds, as in `idfl`. 0: TDMA-FL, all edges are in training."""
-    local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = "epochs"
+    local_steps: Annotated[int, Field(ge=1, le=100_000)] | Literal["epochs"] = "epochs"
     """Local SGD steps of a task (H); `"epochs"`: `training.epochs`. A task of one step has no
     boundary at which it could merge a pushed model.
     """

@@ -91,7 +91,8 @@ class SlottedOptions(StrategyOptions):
     without them; `"wait"`: it gives another slot for a lost update, and waits for an edge that is
     away until its grace time ends.
     """
-    local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = 1
+    # more are refused by training (MOST_EPOCHS)
+    local_steps: Annotated[int, Field(ge=1, le=100_000)] | Literal["epochs"] = 1
     """Local SGD steps of a task (H). 1: the paper's equations; `"epochs"`: `training.epochs`."""
     server_learning_rate: float = Field(1.0, gt=0)
     """Factor of the mean change in the server step: the paper's eta / local learning rate."""
