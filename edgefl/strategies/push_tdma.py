@@ -68,9 +68,17 @@ class PushTdma(Idfl):
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        if options.local_steps != 1:
-            return []
-        return ["a task of one step (local_steps) has no boundary at which it could merge a push"]
+        found = []
+        if options.local_steps == 1:
+            found.append(
+                "a task of one step (local_steps) has no boundary at which it could merge a push"
+            )
+        if options.per_round is None:
+            found.append(
+                "all edges send in each round, so none trains during its broadcast: nothing is"
+                " pushed (per_round)"
+            )
+        return found
 
     def broadcast(self, receivers: list[str], slots: tuple[int, ...]) -> list[Decision]:
         training = sorted(self._computing()) if self.version > self.pushed else []
