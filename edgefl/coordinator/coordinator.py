@@ -282,8 +282,14 @@ class Coordinator:
         if task is not None and task.number not in message.tasks:
             outputs += self._close(task, "edge restarted or lost its task", now)
         samples = self._believed(edge, message.samples, now)
-        away = self.absences.connects(edge, samples)
-        return outputs if away else outputs + self._takes_part(edge, samples, now)
+        if not self.absences.connects(edge, samples):
+            outputs += self._takes_part(edge, samples, now)
+        return outputs + self._urged_again(self.tasks.by_edge.get(edge))
+
+    def _urged_again(self, task: OpenTask | None) -> list[Output]:
+        """Urge an edge once more: its former session may have lost the note."""
+        urge = task is not None and task.urged and task.phase in IN_TRAINING
+        return [Send(task.edge, UrgeTask(task.number))] if task is not None and urge else []
 
     def _takes_part(self, edge: str, samples: int, now: int) -> list[Output]:
         """The edge takes part from now on. Its task, if it is still open, goes on."""
@@ -331,8 +337,7 @@ class Coordinator:
             again = Send(task.edge, task.message)
             # a channel with slots has no free one for it: it counts as delivered
             return [Broadcast((again,), ()) if self.strategy.schedules_slots else again]
-        urge = task.urged and task.phase in IN_TRAINING
-        return [Send(task.edge, UrgeTask(task.number))] if urge else []
+        return self._urged_again(task)
 
     def _believed(self, edge: str, samples: int, now: int) -> int:
         believed = self.claims.joined(edge, samples)

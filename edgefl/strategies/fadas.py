@@ -27,7 +27,8 @@ class FADASOptions(BufferedOptions):
     """Decay of the first moment in the server step."""
     beta2: float = Field(0.99, ge=0, lt=1)
     """Decay of the second moment in the server step."""
-    epsilon: float = Field(1e-8, gt=0)
+    # a smaller one is 0 in float32
+    epsilon: float = Field(1e-8, ge=1e-37)
     """Added to the root of the second moment in the server step, to avoid a division by 0."""
     bias_correction: bool = True
     """If true, both moments are corrected for their start at 0, as in Adam and in the authors'

@@ -54,7 +54,8 @@ class FedEchoOptions(BufferedOptions):
     """Decay of Adam's first moment in the distillation."""
     beta2: float = Field(0.999, ge=0, lt=1)
     """Decay of Adam's second moment in the distillation."""
-    epsilon: float = Field(1e-8, gt=0)
+    # a smaller one is 0 in float32
+    epsilon: float = Field(1e-8, ge=1e-37)
     """Added to the root of Adam's second moment in the distillation, to avoid a division by 0."""
     clip_norm: float = Field(5.0, gt=0)
     """Gradients of the distillation are clipped to this norm before Adam (nu); 1e30: no clipping.

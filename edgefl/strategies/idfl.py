@@ -24,7 +24,7 @@ class IdflOptions(SlottedOptions):
     S updates, and no round ends later; proposition 1); `"adaptive"` (not in the paper): from
     measured computing times.
     """
-    compute_slots: int | None = Field(None, ge=0)
+    compute_slots: int | None = Field(None, ge=0, le=10**12)
     """Slots that a task takes to compute (tau_comp), for `alpha = "auto"`; none: from the devices'
     speeds and data.
     """
@@ -94,7 +94,8 @@ class Idfl(Slotted):
     def _delay(self, edges: list[str]) -> int:
         if self.options.alpha != "auto":
             return 0 if self.options.alpha == "adaptive" else self.options.alpha
-        return self.timetable.auto_delay(len(edges), self.size, self._compute_slots(edges))
+        per_round = min(self.size, len(edges))
+        return self.timetable.auto_delay(len(edges), per_round, self._compute_slots(edges))
 
     def _compute_slots(self, edges: list[str]) -> int:
         """Return tau_comp of the slowest device."""
@@ -111,15 +112,17 @@ class Idfl(Slotted):
 
         A group starts if waiting for the next model would leave an upload slot without a sender.
         Upload slot i from now on needs i + 1 devices that are ready by then, out of those at work
-        and those that wait.
+        and those that wait. The next broadcast comes before all of them. Who waits computes after
+        it, who is at work during it, so all slots here count from its end.
         """
+        behind = self.timetable.transfer_slots
         waiting = deque(
             group
             for group in ([edge for edge in group if edge in self.samples] for group in self.owed)
             if group
         )
         at_work = [self.free] * len(self._ready()) + [
-            max(begun + self._expected(edge), self.free)
+            max(begun + self._expected(edge) - behind, self.free)
             for edge, begun in self._computing().items()
         ]
         due: list[list[str]] = []

@@ -55,12 +55,15 @@ class Port(Asynchronous):
         return self._fused() if self._due() else None
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
+        if too_stale := self.discarded(update):
+            self.failed = 0
+            # the server may have waited for this update
+            return [*too_stale, *self._fused_if_due(), *self._refill(), *self._urge()]
         return [*super().arrived(update, now), *self._urge()]
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
         # the server may have waited for this task
-        fused = [self._publish(self._fused())] if self._due() else []
-        return [*fused, *super().closed(event, now), *self._urge()]
+        return [*self._fused_if_due(), *super().closed(event, now), *self._urge()]
 
     def _urge(self) -> list[Decision]:
         """Urge each late edge, once per task."""
@@ -79,6 +82,9 @@ class Port(Asynchronous):
             for edge, version in self.running.items()
             if self.version - version > self.options.staleness_bound
         )
+
+    def _fused_if_due(self) -> list[Decision]:
+        return [self._publish(self._fused())] if self._due() else []
 
     def _fused(self) -> np.ndarray:
         shares = fusing_weights(

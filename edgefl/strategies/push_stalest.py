@@ -33,7 +33,7 @@ class PushStalestOptions(PushingOptions):
     """Downlink bytes per second that pushes may take, all edges together. A push counts as the
     bytes of the model, without compression and headers.
     """
-    most_saved_models: float = Field(1.0, ge=1)
+    most_saved_models: float = Field(1.0, ge=1, le=1e9)
     """What is not used is saved, up to the bytes of so many models: the largest burst."""
     least_age_versions: int = Field(1, ge=1)
     """An edge gets no push before its model is so many versions old."""

@@ -28,7 +28,7 @@ BASE = "base"  # a vector in a run's memory: b, trainable elements
 class PushTdmaOptions(IdflOptions, MergingOptions):
     alpha: int | Literal["auto", "adaptive"] = 0
     """Intentional delay in rounds, as in `idfl`. 0: TDMA-FL, all edges are in training."""
-    local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = "epochs"
+    local_steps: Annotated[int, Field(ge=1, le=100_000)] | Literal["epochs"] = "epochs"
     """Local SGD steps of a task (H); `"epochs"`: `training.epochs`. A task of one step has no
     boundary at which it could merge a pushed model.
     """
@@ -68,9 +68,17 @@ class PushTdma(Idfl):
 
     @classmethod
     def warnings(cls, options: Any, epochs: int) -> list[str]:
-        if options.local_steps != 1:
-            return []
-        return ["a task of one step (local_steps) has no boundary at which it could merge a push"]
+        found = []
+        if options.local_steps == 1:
+            found.append(
+                "a task of one step (local_steps) has no boundary at which it could merge a push"
+            )
+        if options.per_round is None:
+            found.append(
+                "all edges send in each round, so none trains during its broadcast: nothing is"
+                " pushed (per_round)"
+            )
+        return found
 
     def broadcast(self, receivers: list[str], slots: tuple[int, ...]) -> list[Decision]:
         training = sorted(self._computing()) if self.version > self.pushed else []

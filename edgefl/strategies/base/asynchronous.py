@@ -100,7 +100,8 @@ class Asynchronous(Strategy):
     def _undelivered(self) -> list[Decision]:
         """Start another task after one without an update; end the run after too many in a row."""
         self.failed += 1
-        if self.failed >= MOST_FAILED * self.most_at_work:
+        at_work = min(self.most_at_work, max(1, len(self.known)))
+        if self.failed >= MOST_FAILED * at_work:
             return self.hopeless("no task delivers")
         return self._refill()
 

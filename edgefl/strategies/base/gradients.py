@@ -175,7 +175,8 @@ class Gradients(Strategy):
 
     def closed(self, event: TaskClosed, now: int) -> list[Decision]:
         self.failed += 1
-        if self.failed >= MOST_FAILED * self.gathers(self.options):
+        # all edges work, and one outage can close the tasks of all
+        if self.failed >= max(MOST_FAILED * self.gathers(self.options), 2 * len(self.known)):
             return self.hopeless("no task delivers")
         return [*self._step_if_due(), *self.hand_out()]
 

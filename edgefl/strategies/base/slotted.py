@@ -91,7 +91,8 @@ class SlottedOptions(StrategyOptions):
     without them; `"wait"`: it gives another slot for a lost update, and waits for an edge that is
     away until its grace time ends.
     """
-    local_steps: Annotated[int, Field(ge=1)] | Literal["epochs"] = 1
+    # more are refused by training (MOST_EPOCHS)
+    local_steps: Annotated[int, Field(ge=1, le=100_000)] | Literal["epochs"] = 1
     """Local SGD steps of a task (H). 1: the paper's equations; `"epochs"`: `training.epochs`."""
     server_learning_rate: float = Field(1.0, gt=0)
     """Factor of the mean change in the server step: the paper's eta / local learning rate."""
@@ -107,7 +108,6 @@ class Slotted(Strategy):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.size = 0  # S
         self.numbers: dict[str, int] = {}  # edge -> its number; ties go to the lowest
         self.free = 0  # the first slot that is not assigned yet
         self.computing: dict[str, int] = {}  # edge -> slot in which it starts to compute
@@ -170,6 +170,12 @@ class Slotted(Strategy):
         return None if steps == "epochs" else steps
 
     @property
+    def size(self) -> int:
+        """S. Some edges may come later; until then, rounds end with fewer updates."""
+        per_round: int | None = self.options.per_round
+        return max(1, len(self.known)) if per_round is None else per_round
+
+    @property
     def comm_slots(self) -> int:
         """Transfer slots of a round: S uploads and the broadcast (eq. 6)."""
         return self.timetable.transfer_slots * (self.size + 1)
@@ -197,7 +203,6 @@ class Slotted(Strategy):
         self.begun = True
         edges = sorted(self.samples)
         self.numbers = {edge: number for number, edge in enumerate(edges)}
-        self.size = min(self.options.per_round or len(edges), len(edges))
         first, later = self.first_groups(edges)
         self.owed.extend(later)
         return [self._give(first, ())]
@@ -230,6 +235,7 @@ class Slotted(Strategy):
 
     def arrived(self, update: UpdateArrived, now: int) -> list[Decision]:
         if self.sending.pop(update.edge, None) is None:
+            self._lose(update.edge)
             self._stray(update.edge)
             return [Discard(update.task, "without a slot"), *self._go_on(now)]
         self.updates.append(update)

@@ -957,7 +957,8 @@ class Scheduling(Strategy):
 
     def handle(self, event: ev.Event, now: int) -> list[do.Decision]:
         match event:
-            case ev.EdgeJoined():
+            case ev.EdgeJoined() if event.edge not in self.running:
+                self.mark_running([event.edge])
                 return [do.Assign((event.edge,), {"weights": self.weights})]
             case ev.UpdateReady():
                 self.asked += 1
@@ -1003,3 +1004,12 @@ def test_an_urged_edge_is_urged_again_if_it_still_trains(scheduling: Coordinator
     assert scheduling.receive("a", Joined(1, [0]), S) == []
     (again,) = scheduling.receive("a", Joined(1, []), S)
     assert isinstance(again.message, Assignment)
+
+
+def test_an_edge_that_was_lost_while_it_was_urged_is_urged_when_it_is_back(
+    scheduling: Coordinator,
+) -> None:
+    """A note to an edge without a session is lost; without it the edge would train to its end."""
+    scheduling.receive("a", ev.EdgeLost("a"), S // 2)
+    scheduling.wake(S)
+    assert scheduling.receive("a", Joined(1, [0]), S) == [Send("a", UrgeTask(0))]

@@ -91,11 +91,11 @@ def test_normalisation_buffers_are_mixed_and_not_compared() -> None:
 
 
 # ------------------------------------------------------------------ late devices
-def stale() -> tuple[Server, list[str]]:
+def stale(**options: Any) -> tuple[Server, list[str]]:
     """b runs from version 0 while the others make versions up to 3, one more than the bound
     allows: (story, the last decisions).
     """
-    story = ports()
+    story = ports(**options)
     story.start("a", "b", "c")
     lines: list[str] = []
     for _ in range(6):
@@ -130,3 +130,13 @@ def test_the_closing_of_a_late_device_s_task_frees_the_others() -> None:
     story.move("b", 0, 1, 0)
     story.lose("c")
     assert story.close("c")[0].startswith("publish")
+
+
+def test_a_late_update_that_is_too_stale_frees_the_others() -> None:
+    """The server has waited for it; it is not used, so the step follows at once."""
+    story, _ = stale(max_staleness=2)
+    story.move("a", 1, 0, 0)
+    story.move("a", 1, 0, 0)
+    assert [line.split()[0] for line in story.move("b", 0, 1, 0)] == ["discard", "assign"]
+    after = [line.split()[0] for line in story.move("c", 0, 1, 0)]
+    assert after == ["discard", "publish", "assign"], "from the new model"

@@ -275,7 +275,13 @@ def test_it_needs_a_tdma_channel() -> None:
 
 def test_a_task_of_one_step_can_merge_nothing() -> None:
     kind = PushTdma
-    assert kind.warnings(kind.Options(local_steps=1), 1) and not kind.warnings(kind.Options(), 1)
+    assert kind.warnings(kind.Options(local_steps=1, per_round=2), 1)
+    assert not kind.warnings(kind.Options(per_round=2), 1)
+
+
+def test_where_all_edges_send_in_a_round_nobody_is_left_to_hear_a_push() -> None:
+    (warning,) = PushTdma.warnings(PushTdma.Options(), 1)
+    assert "nothing is pushed (per_round)" in warning
 
 
 def test_grants_are_decided_at_once() -> None:

@@ -8,12 +8,13 @@ import sys
 from types import ModuleType
 
 import pytest
-from builders import make
+from builders import Server, make, vector
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from edgefl.strategies.base import catalog
-from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost
+from edgefl.strategies.base.events_and_decisions import EdgeJoined, EdgeLost, UpdateArrived
 from edgefl.strategies.base.strategy import Strategy
 
 
@@ -128,3 +129,34 @@ def test_idle_is_who_is_there_and_does_not_run(moves: list[tuple[str, str]]) -> 
         edge for edge in strategy.samples if edge not in strategy.running
     )
     assert strategy.select(99, 0) is not strategy.idle
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("tdma-fl", "local_steps", 100_001),  # a task has at most 100,000 epochs
+        ("push-tdma", "local_steps", 100_001),
+        ("idfl", "compute_slots", 10**12 + 1),  # the closed forms go no further
+        ("push-stalest", "most_saved_models", 1e300),  # its bytes are no number
+        ("fadas", "epsilon", 1e-60),  # 0 in float32, so that 0 / 0 comes into the model
+        ("fedac", "epsilon", 1e-60),
+        ("fedecho", "epsilon", 1e-60),
+    ],
+)
+def test_a_value_that_no_run_can_use_is_refused_before_it(
+    name: str, option: str, value: float
+) -> None:
+    with pytest.raises(ValidationError):
+        catalog.load(name).Options.model_validate({option: value})
+
+
+@pytest.mark.parametrize("name", ["fadas", "fedac"])
+def test_the_least_epsilon_still_avoids_a_division_by_zero(name: str) -> None:
+    """All moments are 0."""
+    strategy = make(catalog.load(name), epsilon=1e-37, buffer_size=1, concurrency=1)
+    server = Server(strategy)
+    server.start("a")
+    task, version, base = server.open.pop("a")
+    vectors = {"weights": base, "control": vector(0, 0, 0)}
+    server.give(UpdateArrived("a", task, version, base, vectors, {"samples": 1.0}))
+    assert server.version == 1 and server.weights == [0, 0, 0]

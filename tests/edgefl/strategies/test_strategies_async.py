@@ -151,10 +151,14 @@ def test_without_a_cap_all_edges_are_replaced_at_once() -> None:
         story.deliver(next(iter(story.open)), 1, 0, 0)
         assert len(story.open) == 3
         assert kind.warnings(story.strategy.options, 1) == []
-    closing = Server(make(FedAsync, concurrency="all"))
+
+
+@pytest.mark.parametrize("concurrency", ["all", 2, 1000])
+def test_a_hundred_failed_tasks_of_each_edge_at_work_end_the_run(concurrency: int | str) -> None:
+    closing = Server(make(FedAsync, concurrency=concurrency))
     closing.start("a", "b")
     closed, said = 0, list[str]()
-    while not any(line.startswith("finish") for line in said):
+    while closed < 1000 and not any(line.startswith("finish") for line in said):
         closed, said = closed + 1, closing.close(next(iter(closing.open)))
     assert closed == 2 * MOST_FAILED
 

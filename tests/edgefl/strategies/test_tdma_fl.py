@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tdma_rounds import as_played, play, slotted
 
 from edgefl.results.read import read_events
+from edgefl.strategies.base.events_and_decisions import UpdateReady
 from edgefl.strategies.base.slotted import Timetable
 from edgefl.strategies.idfl import Idfl
 from edgefl.strategies.tdma_fl import TdmaFL
@@ -234,3 +235,73 @@ def test_adaptive_delay_of_unequal_devices_wastes_nothing(tmp_path: Path) -> Non
         for run in (played, plain)
     ]
     assert len(played) == len(plain) and sum(ages[0]) < 0.8 * sum(ages[1])
+
+
+def test_adaptive_delay_starts_no_group_a_round_too_early(tmp_path: Path) -> None:
+    """S = 1, r = 1: a round has two slots. The slow devices need four slots, so their updates are
+    d* = 2 rounds old, and those of the fast one, 1. Who starts earlier gains no slot.
+    """
+    takes = [1, 4, 4]
+    adaptive = slotted(
+        3, takes, slots=60, strategy="idfl", per_round=1, alpha="adaptive", margin_slots=0
+    )
+    _, played = play(tmp_path / "a", adaptive)
+    _, plain = play(tmp_path / "p", slotted(3, takes, slots=60, per_round=1))
+    ages = {
+        (device, number - base)
+        for number, done in enumerate(played)
+        for device, base, _ in done.uploads
+        if number >= 12
+    }
+    assert ages == {(0, 1), (1, 2), (2, 2)} and len(played) == len(plain)
+
+
+@pytest.mark.parametrize("offered", [False, True])
+def test_an_update_without_a_slot_does_not_hold_the_round(offered: bool) -> None:
+    """a's update comes without a grant, so its task is over: no slot is kept for it."""
+    strategy = make(TdmaFL, (1,), per_round=2)
+    assert isinstance(strategy, TdmaFL)
+    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
+    server = Server(strategy)
+    server.start("a", "b")
+    if offered:
+        server.give(UpdateReady("a", 0), 1)
+    assert server.deliver("a", 2, now=1)[0] == "discard 0: without a slot"
+    server.give(UpdateReady("b", 1), 1)
+    assert server.ring(1)[0] == "grant b 1"
+    assert server.deliver("b", 3, now=2)[:2] == ["publish 3", "assign b,a <- 3"]
+
+
+@pytest.mark.parametrize("per_round", [2, None])
+def test_a_round_grows_to_s_when_edges_come_later(per_round: int | None) -> None:
+    """Only a was there at the start. Once b has a model, a round has S = 2 updates (none: all)."""
+    strategy = make(TdmaFL, (1,), **({} if per_round is None else {"per_round": per_round}))
+    assert isinstance(strategy, TdmaFL)
+    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
+    server = Server(strategy)
+    server.start("a")
+    server.join("b")
+    server.give(UpdateReady("a", 0), 1)
+    server.ring(1)
+    assert server.deliver("a", 3, now=2)[:2] == ["publish 3", "assign a,b <- 3"]
+    server.give(UpdateReady("a", 1), 4)
+    server.give(UpdateReady("b", 2), 4)
+    assert server.ring(4)[0] == "grant a 1"
+    assert not [line for line in server.deliver("a", 5, now=5) if line.startswith("publish")]
+    assert server.ring(5)[0] == "grant b 2"
+    assert server.deliver("b", 7, now=6)[0] == "publish 6"
+
+
+def test_a_late_start_of_idfl_asks_for_the_delay_of_those_that_are_there() -> None:
+    """auto_delay knows no round of more updates than there are devices."""
+    asked: list[tuple[int, int]] = []
+
+    def auto_delay(devices: int, per_round: int, compute_slots: int) -> int:
+        asked.append((devices, per_round))
+        return 0
+
+    strategy = make(Idfl, (1,), per_round=2)
+    assert isinstance(strategy, Idfl)
+    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, auto_delay))
+    Server(strategy).start("a")
+    assert asked == [(1, 1)]

@@ -147,3 +147,15 @@ def test_the_job_s_gradient_is_torch_s_and_it_leaves_all_as_it_was() -> None:
         and math.isfinite(slope)
         and torch.is_grad_enabled()
     )
+
+
+def test_the_loss_of_all_edges_at_once_does_not_end_the_run() -> None:
+    """K = 1, so that 100 tasks without a gradient would be a hundred steps without one."""
+    edges = [f"e{number:03}" for number in range(150)]
+    server = GradientServer(make(ZenoPlusPlus, (0, 0)))
+    server.start(*edges)
+    give_own(server, 1, 0)
+    for edge in edges:
+        server.lose(edge)
+    assert [server.close(edge) for edge in edges] == [[]] * len(edges)
+    assert server.join("e000") == ["assign e000 <- 0 0"]
