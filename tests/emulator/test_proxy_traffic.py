@@ -82,6 +82,14 @@ def test_chunks_are_about_ten_milliseconds(rate_bit_s: int, size_bytes: int) -> 
     assert lane(rate_bit_s).chunk_bytes(0) == size_bytes
 
 
+def test_a_full_lane_is_filled_again_even_if_it_has_got_room_since_it_was_asked() -> None:
+    """On a host that stands still between both questions, nothing else may wake the proxy up."""
+    link = lane(8_000_000, delay_ns=600 * MS)
+    link.admit(100_000, "a", 0)
+    assert not link.has_room(0) and link.room_at(0) == 25 * MS
+    assert link.has_room(1) and link.room_at(1) == 1
+
+
 def junction_of(
     *rates_bit_s: int | None, shared_bit_s: int = 8_000_000
 ) -> tuple[Junction[str], list[Lane[str]]]:
