@@ -212,11 +212,15 @@ def recorded_presence(
 def _csv(text: str, name: str, period_s: float | None) -> dict[str, Presence]:
     rows: dict[str, list[tuple[float, float]]] = {}
     reader = csv.reader(text.splitlines())
-    for cells in reader:
+    try:
+        lines = [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:
+        raise BadValue(f"{name}: is no CSV ({error})") from None
+    for number, cells in lines:
         row = [cell.strip() for cell in cells]
         if not any(row) or row == COLUMNS:
             continue
-        where = f"{name}, line {reader.line_num}"
+        where = f"{name}, line {number}"
         try:
             edge, begin_s, end_s = row[0], float(row[1]), float(row[2])
         except (IndexError, ValueError):
@@ -259,7 +263,7 @@ def _json(text: str, name: str, format_name: str | None) -> dict[str, Presence]:
         where = f"{name}, client {client}"
         try:
             pattern = read(values, where)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             if isinstance(error, BadValue):
                 raise
             raise BadValue(f"{where}: not a client of {chosen}: {error!r}") from None

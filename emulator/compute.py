@@ -116,13 +116,16 @@ def read_device_table(path: Path, column: str) -> list[float]:
     name = f"device table {path}"
     try:
         reader = csv.reader(read_text(path, name).splitlines())
+        rows = [(reader.line_num, row) for row in reader]
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
-    header = [cell.strip() for cell in next(reader, [])]
+    except csv.Error as error:
+        raise BadValue(f"{name}: is no CSV ({error})") from None
+    header = [cell.strip() for cell in rows[0][1]] if rows else []
     if header and header[0][:1] in ("[", "{"):
         raise BadValue(f"{name}: is JSON, expected CSV with a header and a row for each device")
     place, values = header.index(valid_name(f"{name}: column", column, header)), []
-    for row in reader:
+    for line, row in rows[1:]:
         text = row[place].strip() if place < len(row) else ""
         try:
             value = float(text)
@@ -132,7 +135,7 @@ def read_device_table(path: Path, column: str) -> list[float]:
             values.append(value)
         elif any(cell.strip() for cell in row):
             raise BadValue(
-                f"{name}, line {reader.line_num} ({row[0].strip()[:60]}): {column}: expected a"
+                f"{name}, line {line} ({row[0].strip()[:60]}): {column}: expected a"
                 f" number above 0, found {text[:60]!r}"
             )
     if not 0 < len(values) <= MOST_DEVICES:

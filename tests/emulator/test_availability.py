@@ -129,11 +129,13 @@ def changed(clients: dict[str, Any], client: str, **values: Any) -> str:
         ("a.csv", CSV + "e000,7,9\n", "edge e000: interval 7 to 9 s overlaps the one before"),
         ("a.csv", CSV + "e000,9\n", "line 5: expected edge,begin_s,end_s such as e000,0,3600"),
         ("a.csv", CSV + "e000,9,8\n", "line 5: expected an edge and two times in order"),
+        ("a.csv", CSV + "9" * 200_000, "is no CSV (field larger than field limit"),
         ("a.json", "{", "expected JSON"),
         ("a.json", "[]", "expected an object of clients"),
         ("a.json", '{"1": {"a": 2}}', "expected clients with ready_time (FLHetBench) or active"),
         ("a.json", changed(FEDSCALE, "1", inactive=[1]), "client 1: expected as many inactive"),
         ("a.json", changed(FEDSCALE, "1", finish_time=None), "client 1: not a client of fedscale"),
+        ("a.json", changed(FEDSCALE, "1", finish_time=10**400), "client 1: not a client of"),
         ("a.json", json.dumps({"682": FLHETBENCH["682"]}), "no client has a usable recording"),
     ],
 )

@@ -304,6 +304,7 @@ def test_a_column_is_read(tmp_path: Path) -> None:
         (TABLE.replace("400", "0"), "AI Score", "line 3 .* a number above 0, found '0'"),
         (TABLE.replace(",1e2", ""), "Latency ms", r"line 4 \(Moto G\): .* found ''"),
         ("Model,AI Score\n", "AI Score", "expected 1 to 10000 devices, found 0"),
+        (TABLE + "9" * 200_000, "AI Score", "is no CSV .field larger than field limit"),
     ],
 )
 def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, column: str, said: str) -> None:
