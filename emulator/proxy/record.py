@@ -7,6 +7,7 @@ rate. A pause of the sender ends the period.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -92,6 +93,8 @@ class _Output:
     def __init__(self, what: str, path: Path, written_as: Path) -> None:
         self.path, self._what, self._written_as = path, what, written_as
         self._fault: OSError | None = None
+        if path.is_dir():  # its name would be refused only at the end
+            raise BadValue(f"{what} {path}: cannot be written ({os.strerror(errno.EISDIR)})")
         try:
             self._file: TextIO = written_as.open("w", encoding="utf-8")
         except OSError as error:
