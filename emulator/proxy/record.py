@@ -185,7 +185,7 @@ class Totals:
         self._shown = (now, self.up_bytes, self.down_bytes)
         lapse_ns = max(1, now - at_ns)
         up, down = (
-            _rate((new - old) * 8 * NS_PER_S // lapse_ns)
+            _rate(max(new - old, 0) * 8 * NS_PER_S // lapse_ns)  # less: bytes were dropped
             for new, old in ((self.up_bytes, up_bytes), (self.down_bytes, down_bytes))
         )
         p99_ns = wake_lag.percentile(99)

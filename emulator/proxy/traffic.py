@@ -406,6 +406,7 @@ class Traffic:
             end.untaken = end.paced.unsent()  # also what the kernel has not sent
         lost.bytes -= end.untaken
         lost.dropped_bytes += end.untaken
+        self.totals.carried(end.other.road.direction, -end.untaken)
         end.untaken = 0
         end.out.clear()
         self._hang_up(end, reset)

@@ -449,6 +449,8 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
         )
     flows = rig.record.up, rig.record.down
     assert [flow.bytes for flow in flows] == [len(rig.socks[1].taken), len(rig.socks[0].taken)]
+    totals = rig.traffic.totals
+    assert [flow.bytes for flow in flows] == [totals.up_bytes, totals.down_bytes]
     assert [flow.bytes + flow.dropped_bytes for flow in flows] == [
         len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks
     ], "nothing vanishes"
