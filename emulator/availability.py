@@ -51,7 +51,15 @@ class Presence:
         return sum(end - begin for begin, end in self.there_ns) / self.period_ns
 
     def scaled(self, factor: float) -> Presence:
-        """The same with all times multiplied; an interval that becomes empty is left out."""
+        """The same with all times multiplied; an interval that becomes empty is left out.
+
+        BadValue if its period becomes too long.
+        """
+        if not self.period_ns * factor < FOREVER:
+            raise BadValue(
+                f"availability, scale {factor:g}: makes a period of more than {FOREVER} ns;"
+                " expected a smaller one"
+            )
         there = tuple(
             (round(begin * factor), round(end * factor))
             for begin, end in self.there_ns
@@ -171,7 +179,7 @@ class ExponentialAbsences:
         length_ns = max(1, round(self.rng.exponential(self.away_ns)))
         at_ns = self._at_ns
         self._at_ns += length_ns
-        if self._at_ns >= FOREVER:
+        if at_ns >= FOREVER:
             raise StopIteration
         return Fault(at_ns, self.target, AWAY, length_ns)
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from emulator.errors import BadValue, check_positive, check_whole, valid_name
 from emulator.plain_text import read_text
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import FOREVER, NS_PER_S, to_ns
 
 
 class Device(Protocol):
@@ -52,7 +52,7 @@ class Rate:
         check_positive("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
-        return round(samples / self.samples_per_s * NS_PER_S)
+        return to_ns(samples / self.samples_per_s)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ class PoissonFaults:
             at_ns = self._end_ns + _exponential(self.rng, self.mean_ns)
             length_ns = _exponential(self.rng, self.for_ns) if self.random_length else self.for_ns
             self._end_ns = at_ns + length_ns
-            if self._end_ns >= FOREVER:
+            if at_ns >= FOREVER:
                 raise StopIteration
             self._drawn = single_fault(at_ns, self.target, self.kind, length_ns, self.factor)[::-1]
         return self._drawn.pop()

@@ -20,8 +20,8 @@ from emulator.availability import (
     recorded_presence,
 )
 from emulator.errors import BadValue
-from emulator.faults import Fault
-from emulator.units import NS_PER_S
+from emulator.faults import Fault, poisson_faults
+from emulator.units import FOREVER, NS_PER_S
 
 S = NS_PER_S
 
@@ -59,6 +59,23 @@ def test_random_times_follow_the_seed_and_their_means() -> None:
     assert away_share(drawn(3), 100_000 * S) == pytest.approx(0.25, abs=0.02)
     starts = [next(drawn(seed)).at_ns == 0 for seed in range(400)]
     assert np.mean(starts) == pytest.approx(0.25, abs=0.07), "away at the start as often as later"
+
+
+def test_a_scale_that_no_run_reaches_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"scale 1e\+300: makes a period of more than"):
+        Presence(((0, 5),), 10).scaled(1e300)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ExponentialAbsences("e", np.random.default_rng(1), NS_PER_S, 2**70),
+        poisson_faults(np.random.default_rng(1), "e", "cut", NS_PER_S, FOREVER),
+    ],
+)
+def test_an_interruption_without_an_end_is_the_last_one(faults: Iterable[Fault]) -> None:
+    (last,) = faults
+    assert 0 <= last.at_ns < 60 * NS_PER_S and last.until_ns == FOREVER
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ from emulator.compute import (
     table_speeds,
 )
 from emulator.errors import BadValue
+from emulator.units import FOREVER
 
 
 def test_spread_is_even_in_time_per_sample() -> None:
@@ -56,6 +57,10 @@ def test_a_rate_must_be_above_zero(rate: float) -> None:
         Rate(rate)
     with pytest.raises(BadValue, match="fastest_samples_per_s"):
         even_speeds(3, rate, 2.0, np.random.default_rng(0))
+
+
+def test_a_device_that_is_far_too_slow_takes_for_ever() -> None:
+    assert Rate(1e-300).duration_ns(1e10) == FOREVER
 
 
 S = 1_000_000_000
