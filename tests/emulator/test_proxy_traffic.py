@@ -176,13 +176,15 @@ class FakeSocket:
     """A socket of plain Python.
 
     ``inbox``: what a peer has sent (b"": end of stream); ``window``: how many bytes it still takes;
-    ``broken``: every call fails.
+    ``broken``: every call fails. ``gone``: the peer takes nothing more, but what it has sent is
+    there to read, and then the end of its stream.
     """
 
     inbox: deque[bytes] = field(default_factory=deque)
     taken: bytearray = field(default_factory=bytearray)
     window: int = 10**9
     broken: bool = False
+    gone: bool = False
     shut: bool = False
     sent: bytearray = field(default_factory=bytearray)  # by the peer, in total
     ended: bool = False  # the peer sends nothing more
@@ -192,6 +194,8 @@ class FakeSocket:
     def recv(self, size: int, /) -> bytes:
         if self.broken:
             raise ConnectionResetError(104, "Connection reset by peer")
+        if not self.inbox and self.gone:
+            return b""
         if not self.inbox:
             raise BlockingIOError(11, "again")
         data = self.inbox.popleft()
@@ -206,7 +210,7 @@ class FakeSocket:
         return self.recv(size), [(1, 35, stamp)], 0, None
 
     def send(self, data: bytes | memoryview, flags: int, /) -> int:
-        if self.broken:
+        if self.broken or self.gone:
             raise BrokenPipeError(32, "Broken pipe")
         if not self.window:
             raise BlockingIOError(11, "again")
@@ -220,7 +224,7 @@ class FakeSocket:
         return count
 
     def shutdown(self, how: int, /) -> None:
-        if self.broken:
+        if self.broken or self.gone:
             raise OSError(107, "Transport endpoint is not connected")
         self.shut = True
 
@@ -328,6 +332,17 @@ class Rig:
             sock.ended = not data
         self.tell(self.ends[side])
 
+    def leave(self, side: int, data: bytes) -> None:
+        """The peer of ``side`` sends, and goes away without reading what it has got."""
+        sock = self.socks[side]
+        if not sock.ended:
+            sock.inbox.extend([data] if data else [])
+            sock.sent += data
+        sock.gone = sock.ended = True
+        if sock.kernel is not None:
+            sock.kernel.records.clear()
+        self.tell(self.ends[side])
+
 
 def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> None:
     """8 Mbit/s are 1 byte in 1 us, plus 5 ms. The second piece comes before the first has left."""
@@ -410,6 +425,7 @@ events = st.lists(
         st.tuples(st.just("send"), side, st.integers(0, 5000)),
         st.tuples(st.just("window"), side, st.integers(0, 3000)),
         st.tuples(st.just("break"), side, st.just(0)),
+        st.tuples(st.just("leave"), side, st.integers(0, 5000)),
         st.tuples(st.just("turn"), st.just(0), st.integers(0, 4 * MS)),
     ),
     max_size=40,
@@ -431,6 +447,8 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
         elif kind == "break":
             rig.socks[number].broken = True
             rig.tell(rig.ends[number])
+        elif kind == "leave":
+            rig.leave(number, bytes(index % 251 for index in range(amount)))
         else:
             rig.turn(amount)
     for number in (0, 1):
@@ -442,7 +460,10 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
         assert other.sent.startswith(sock.taken)
     assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
     assert rig.traffic.totals.open == 0
-    if not any(sock.broken for sock in rig.socks):
+    for sock, other in zip(rig.socks, reversed(rig.socks)):
+        if not (sock.broken or other.broken or other.gone):
+            assert other.taken == sock.sent, "also what came right before the sender left"
+    if not any(sock.broken or sock.gone for sock in rig.socks):
         assert rig.record.end == "closed" and all(
             sock.taken == other.sent and sock.shut
             for sock, other in zip(rig.socks, reversed(rig.socks))
@@ -454,6 +475,21 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
     assert [flow.bytes + flow.dropped_bytes for flow in flows] == [
         len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks
     ], "nothing vanishes"
+
+
+def test_an_answer_before_the_request_was_read_arrives_whole() -> None:
+    """As from a server that says "too large" and leaves: 300 kB take 300 ms, then comes the reset.
+    Only 100 kB of it are read before the first byte of the request is refused.
+    """
+    rig = Rig()
+    rig.send(0, bytes(500_000))
+    rig.turn(0)
+    rig.leave(1, bytes(300_000))
+    for _ in range(400):
+        rig.turn(MS)
+    assert (len(rig.socks[0].taken), rig.record.down.bytes) == (300_000, 300_000)
+    assert rig.hung_up == [("server", True), ("client", True)]
+    assert rig.record.end == "server: Broken pipe" and rig.record.up.bytes == 0
 
 
 def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:
