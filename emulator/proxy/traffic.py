@@ -23,7 +23,9 @@ from emulator.proxy.pacing import Ahead, Lane
 from emulator.proxy.record import BusyPeriods, ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER, NS_PER_S
 
-HELD_BYTES = (64 * 1024, 16 * 2**20)  # minimum and maximum in transit for one connection
+# In transit: minimum for one connection, maximum for one whose lane has no rate that limits it, and
+# maximum of all. So a shaped lane may have as much under way as its rate and latency mean.
+HELD_BYTES = (64 * 1024, 16 * 2**20)
 HELD_IN_ALL_BYTES = 256 * 2**20
 UNTAKEN_BYTES = 512 * 1024  # due bytes that a receiver has not taken; with more, its sender waits
 PASS_BYTES = 512 * 1024  # read from one lane before the turn of the next
@@ -183,6 +185,7 @@ class Traffic:
         self.refill_ns = FOREVER  # when to fill a full lane again
         self._now, self._hang_up, self._log, self._pace = now, hang_up, log, pace
         self._willing: dict[Road, None] = {}  # roads with ends that have something to read
+        self._held = 0  # bytes in transit of all connections
 
     def opened(self, client: ConnectionEnd, server: ConnectionEnd) -> None:
         """Register the two ends of a new connection."""
@@ -273,6 +276,7 @@ class Traffic:
         if dest.dead and source.dead:
             return  # was counted when they were closed
         source.held -= size
+        self._held -= size
         if dest.dead:
             source.flow().dropped_bytes += size
         elif data is None:
@@ -321,7 +325,8 @@ class Traffic:
             end.other.dead
             or end.other.refused is not None
             or end.other.untaken >= min(UNTAKEN_BYTES, share)
-            or end.held >= min(most, share)
+            or (end.held >= least and self._held >= HELD_IN_ALL_BYTES)
+            or (end.held >= most and not end.road.shaped)
         )
 
     def _read(self, end: ConnectionEnd) -> int:
@@ -356,6 +361,7 @@ class Traffic:
         if end.road.busy is not None:
             end.road.busy.came(len(data), now)
         end.held += len(data)
+        self._held += len(data)
         end.alone -= len(data)  # each byte may be a segment
         end.finished = not data
         self._queue(end)
@@ -433,6 +439,7 @@ class Traffic:
         if end.other.dead:
             for each in (end, end.other):  # bytes still on the lanes have no receiver
                 each.flow().dropped_bytes += each.held
+                self._held -= each.held
                 each.held = 0
             self.totals.closed(failed=end.record.end != "closed")
             if self._log is not None:

@@ -21,6 +21,7 @@ from emulator.capacity.rates import Constant, Windows
 from emulator.delay import Delay, Jitter, Latency
 from emulator.errors import BadValue
 from emulator.links.loss import Lossy
+from emulator.proxy import traffic
 from emulator.proxy.pacing import Ahead, Junction, Lane, Server, ahead_of
 from emulator.proxy.record import BusyFile, ConnectionRecord
 from emulator.proxy.routes import ProxyWay, Route, parse_address, parse_map
@@ -389,6 +390,41 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
     for _ in range(3000):
         rig.turn(20 * MS)
     assert rig.socks[1].taken == rig.socks[0].sent
+
+
+@pytest.mark.parametrize(
+    ("rate_bit_s", "delay_ms", "idle"), [(400_000_000, 500, 0), (100_000_000, 600, 300)]
+)
+def test_a_fast_link_over_a_long_way_is_full(rate_bit_s: int, delay_ms: int, idle: int) -> None:
+    """25 and 7.5 MB are under way, however many connections are open that send nothing."""
+    rig = Rig()
+    rig.traffic.totals.opened += idle
+    rig.roads[0].lane.server.capacity = Constant(rate_bit_s)
+    rig.roads[0].lane.delay = Latency(delay_ms * MS)
+    for _ in range(100):
+        rig.send(0, bytes(rate_bit_s // 800))  # a second of the link in all
+    for _ in range(1000 + delay_ms + 1):
+        rig.turn(MS)
+    assert len(rig.socks[1].taken) == rate_bit_s // 8
+
+
+def test_all_connections_together_hold_a_limited_part_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may hold 64 KiB more: a connection is never stopped by the others."""
+    monkeypatch.setattr(traffic, "HELD_IN_ALL_BYTES", 300_000)
+    rig = Rig()
+    rig.roads[0].lane.server.capacity = Constant(10**9)
+    rig.roads[0].lane.delay = Latency(500 * MS)
+    rig.send(0, bytes(2_000_000))
+    rig.turn(0)
+    assert 300_000 <= rig.ends[0].held <= 300_000 + 64 * 1024
+    rig.send(1, bytes(100_000))
+    rig.turn(0)
+    assert 64 * 1024 <= rig.ends[1].held < 100_000
+    for _ in range(20_000):
+        rig.turn(MS)
+    assert (len(rig.socks[0].taken), len(rig.socks[1].taken)) == (100_000, 2_000_000)
 
 
 @pytest.mark.parametrize(("age_ms", "begins_ms"), [(0, 500), (200, 300), (1500, 500)])
