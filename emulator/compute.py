@@ -289,7 +289,7 @@ class Throttled:
 
     The device remembers its last work, so calls must be in order of time. If the next work starts
     before the last one ends, the last one was cancelled at that moment. Repeating a call gives the
-    same result.
+    same result. Work that others slow down (``slowed_by``) uses no more budget, and restores none.
     """
 
     samples_per_s: float
@@ -299,6 +299,7 @@ class Throttled:
     _start_ns: int = field(default=0, init=False)  # start of the last work
     _left_ns: int = field(default=0, init=False)  # budget at its start
     _full_ns: int = field(default=0, init=False)  # its duration at the cold rate
+    _slowed_ns: int = field(default=0, init=False)  # how much longer it was at work
 
     def __post_init__(self) -> None:
         check_positive("samples_per_s", self.samples_per_s)
@@ -315,9 +316,13 @@ class Throttled:
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
         """As ``Device.duration_ns``. ValueError if ``start_ns`` is before that of the last work."""
         self._left_ns = self.budget_left_ns(start_ns)
-        self._start_ns = start_ns
+        self._start_ns, self._slowed_ns = start_ns, 0
         self._full_ns = Rate(self.samples_per_s).duration_ns(samples)
         return self._busy_ns()
+
+    def slowed_by(self, ns: int) -> None:
+        """The last work takes so much longer, without a pause: the device is not idle meanwhile."""
+        self._slowed_ns = ns
 
     def copied(self) -> Throttled:
         return copy(self)
@@ -332,9 +337,13 @@ class Throttled:
                 f"a throttled device needs calls in order of time: {now} ns after"
                 f" {self._start_ns} ns"
             )
-        worked_ns = min(now - self._start_ns, self._busy_ns())
+        busy_ns = self._busy_ns()
+        at_work_ns = min(now - self._start_ns, busy_ns + self._slowed_ns)
+        worked_ns = at_work_ns
+        if self._slowed_ns:  # evenly, if it was cancelled
+            worked_ns = at_work_ns * busy_ns // (busy_ns + self._slowed_ns)
         left_ns = max(0, self._left_ns - min(worked_ns, self._full_ns))
-        idle_ns = now - self._start_ns - worked_ns
+        idle_ns = now - self._start_ns - at_work_ns
         return min(self.budget_ns, left_ns + idle_ns * self.budget_ns // self.recovery_ns)
 
     def _busy_ns(self) -> int:

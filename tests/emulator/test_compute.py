@@ -38,6 +38,7 @@ from emulator.compute import (
     table_speeds,
 )
 from emulator.errors import BadValue
+from emulator.faults import Fault, Slowed, Timeline
 from emulator.units import FOREVER
 
 
@@ -177,6 +178,20 @@ def test_a_throttled_device_by_hand() -> None:
     assert (
         phone.budget_left_ns(60 * S) == 10 * S == phone.budget_left_ns(1000 * S)
     )  # 20 s later it is full, and does not grow
+
+
+def test_a_device_that_is_slowed_does_not_cool_down_meanwhile() -> None:
+    """Work of 10 s, at a tenth of the speed, takes 100 s, and leaves it hot. Standing still cools:
+    5 s of 20 s restore 2.5 s of 10 s.
+    """
+    phone = hot_phone()
+    slow = Slowed(phone, Timeline([Fault(0, "e", "slow", 100 * S, 0.1)]))
+    assert slow.duration_ns(1000, 0) == 100 * S
+    assert phone.budget_left_ns(50 * S) == 5 * S, "if it is cancelled half way"
+    assert slow.duration_ns(1000, 100 * S) == 20 * S
+    phone = hot_phone()
+    frozen = Slowed(phone, Timeline([Fault(2 * S, "e", "freeze", 5 * S)]))
+    assert frozen.duration_ns(1000, 0) == 15 * S and phone.budget_left_ns(15 * S) == 2.5 * S
 
 
 @pytest.mark.parametrize(
