@@ -51,7 +51,15 @@ class Presence:
         return sum(end - begin for begin, end in self.there_ns) / self.period_ns
 
     def scaled(self, factor: float) -> Presence:
-        """The same with all times multiplied; an interval that becomes empty is left out."""
+        """The same with all times multiplied; an interval that becomes empty is left out.
+
+        BadValue if its period becomes too long.
+        """
+        if not self.period_ns * factor < FOREVER:
+            raise BadValue(
+                f"availability, scale {factor:g}: makes a period of more than {FOREVER} ns;"
+                " expected a smaller one"
+            )
         there = tuple(
             (round(begin * factor), round(end * factor))
             for begin, end in self.there_ns
@@ -171,7 +179,7 @@ class ExponentialAbsences:
         length_ns = max(1, round(self.rng.exponential(self.away_ns)))
         at_ns = self._at_ns
         self._at_ns += length_ns
-        if self._at_ns >= FOREVER:
+        if at_ns >= FOREVER:
             raise StopIteration
         return Fault(at_ns, self.target, AWAY, length_ns)
 
@@ -212,11 +220,15 @@ def recorded_presence(
 def _csv(text: str, name: str, period_s: float | None) -> dict[str, Presence]:
     rows: dict[str, list[tuple[float, float]]] = {}
     reader = csv.reader(text.splitlines())
-    for cells in reader:
+    try:
+        lines = [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:
+        raise BadValue(f"{name}: is no CSV ({error})") from None
+    for number, cells in lines:
         row = [cell.strip() for cell in cells]
         if not any(row) or row == COLUMNS:
             continue
-        where = f"{name}, line {reader.line_num}"
+        where = f"{name}, line {number}"
         try:
             edge, begin_s, end_s = row[0], float(row[1]), float(row[2])
         except (IndexError, ValueError):
@@ -259,7 +271,7 @@ def _json(text: str, name: str, format_name: str | None) -> dict[str, Presence]:
         where = f"{name}, client {client}"
         try:
             pattern = read(values, where)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError) as error:
             if isinstance(error, BadValue):
                 raise
             raise BadValue(f"{where}: not a client of {chosen}: {error!r}") from None

@@ -23,6 +23,7 @@ STEP_BATCH = 32
 STEP_REPEAT, STEP_WARM_UP = 200, 20
 COMMAND_REPEAT, COMMAND_WARM_UP = 5, 1
 MOST_REPEAT = 1_000_000
+MOST_SAMPLES = 1e15  # of one run; with more, its speed may be no finite number
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,8 @@ def time_command(command: str, samples: float = 1.0, repeat: int = COMMAND_REPEA
     BadValue if it cannot be started or fails.
     """
     check_positive("samples", samples)
+    if samples > MOST_SAMPLES:
+        raise BadValue(f"samples {samples:g}: expected at most {MOST_SAMPLES:g}")
     words = _words(command)
     return Timing(samples, measure(lambda: _run(command, words), repeat, COMMAND_WARM_UP))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from typing import Annotated
 
@@ -14,6 +16,8 @@ from emulator.commands.proxy import proxy
 from emulator.commands.tdma import tdma
 from emulator.commands.transfer import transfer
 from emulator.errors import BadValue
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(epilog="Example: emulator calibrate --command './train.py --epochs 1' --samples 2000")(
@@ -72,6 +76,11 @@ def run(args: list[str]) -> int:
         message = str(error)
     except typer.Abort:
         return 130
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        _flush_or_give_up()
+        message = f"{error.filename or 'what is printed'}: cannot be written ({error.strerror})"
     except Exception as error:
         if not hasattr(error, "format_message"):  # of click; typer 0.20 has no name for its errors
             raise
@@ -82,6 +91,14 @@ def run(args: list[str]) -> int:
         )
     print(f"emulator: {message}", file=sys.stderr)
     return 2
+
+
+def _flush_or_give_up() -> None:
+    """Redirect stdout to /dev/null if it accepts nothing, so that Python's exit does not fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from emulator.errors import BadValue, check_positive, check_whole, valid_name
 from emulator.plain_text import read_text
-from emulator.units import FOREVER, NS_PER_S
+from emulator.units import FOREVER, NS_PER_S, to_ns
 
 
 class Device(Protocol):
@@ -52,7 +52,7 @@ class Rate:
         check_positive("samples_per_s", self.samples_per_s)
 
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
-        return round(samples / self.samples_per_s * NS_PER_S)
+        return to_ns(samples / self.samples_per_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +116,16 @@ def read_device_table(path: Path, column: str) -> list[float]:
     name = f"device table {path}"
     try:
         reader = csv.reader(read_text(path, name).splitlines())
+        rows = [(reader.line_num, row) for row in reader]
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
-    header = [cell.strip() for cell in next(reader, [])]
+    except csv.Error as error:
+        raise BadValue(f"{name}: is no CSV ({error})") from None
+    header = [cell.strip() for cell in rows[0][1]] if rows else []
     if header and header[0][:1] in ("[", "{"):
         raise BadValue(f"{name}: is JSON, expected CSV with a header and a row for each device")
     place, values = header.index(valid_name(f"{name}: column", column, header)), []
-    for row in reader:
+    for line, row in rows[1:]:
         text = row[place].strip() if place < len(row) else ""
         try:
             value = float(text)
@@ -132,7 +135,7 @@ def read_device_table(path: Path, column: str) -> list[float]:
             values.append(value)
         elif any(cell.strip() for cell in row):
             raise BadValue(
-                f"{name}, line {reader.line_num} ({row[0].strip()[:60]}): {column}: expected a"
+                f"{name}, line {line} ({row[0].strip()[:60]}): {column}: expected a"
                 f" number above 0, found {text[:60]!r}"
             )
     if not 0 < len(values) <= MOST_DEVICES:
@@ -286,7 +289,7 @@ class Throttled:
 
     The device remembers its last work, so calls must be in order of time. If the next work starts
     before the last one ends, the last one was cancelled at that moment. Repeating a call gives the
-    same result.
+    same result. Work that others slow down (``slowed_by``) uses no more budget, and restores none.
     """
 
     samples_per_s: float
@@ -296,6 +299,7 @@ class Throttled:
     _start_ns: int = field(default=0, init=False)  # start of the last work
     _left_ns: int = field(default=0, init=False)  # budget at its start
     _full_ns: int = field(default=0, init=False)  # its duration at the cold rate
+    _slowed_ns: int = field(default=0, init=False)  # how much longer it was at work
 
     def __post_init__(self) -> None:
         check_positive("samples_per_s", self.samples_per_s)
@@ -312,9 +316,13 @@ class Throttled:
     def duration_ns(self, samples: float, start_ns: int = 0) -> int:
         """As ``Device.duration_ns``. ValueError if ``start_ns`` is before that of the last work."""
         self._left_ns = self.budget_left_ns(start_ns)
-        self._start_ns = start_ns
+        self._start_ns, self._slowed_ns = start_ns, 0
         self._full_ns = Rate(self.samples_per_s).duration_ns(samples)
         return self._busy_ns()
+
+    def slowed_by(self, ns: int) -> None:
+        """The last work takes so much longer, without a pause: the device is not idle meanwhile."""
+        self._slowed_ns = ns
 
     def copied(self) -> Throttled:
         return copy(self)
@@ -329,9 +337,13 @@ class Throttled:
                 f"a throttled device needs calls in order of time: {now} ns after"
                 f" {self._start_ns} ns"
             )
-        worked_ns = min(now - self._start_ns, self._busy_ns())
+        busy_ns = self._busy_ns()
+        at_work_ns = min(now - self._start_ns, busy_ns + self._slowed_ns)
+        worked_ns = at_work_ns
+        if self._slowed_ns:  # evenly, if it was cancelled
+            worked_ns = at_work_ns * busy_ns // (busy_ns + self._slowed_ns)
         left_ns = max(0, self._left_ns - min(worked_ns, self._full_ns))
-        idle_ns = now - self._start_ns - worked_ns
+        idle_ns = now - self._start_ns - at_work_ns
         return min(self.budget_ns, left_ns + idle_ns * self.budget_ns // self.recovery_ns)
 
     def _busy_ns(self) -> int:

@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from emulator.capacity.rates import OPEN_BIT_S, Cycle, constant
-from emulator.compute import Device, copied, worked_ns
+from emulator.compute import Device, Throttled, copied, worked_ns
 from emulator.errors import BadValue, check_whole
 from emulator.units import FOREVER
 
@@ -103,7 +103,7 @@ class PoissonFaults:
             at_ns = self._end_ns + _exponential(self.rng, self.mean_ns)
             length_ns = _exponential(self.rng, self.for_ns) if self.random_length else self.for_ns
             self._end_ns = at_ns + length_ns
-            if self._end_ns >= FOREVER:
+            if at_ns >= FOREVER:
                 raise StopIteration
             self._drawn = single_fault(at_ns, self.target, self.kind, length_ns, self.factor)[::-1]
         return self._drawn.pop()
@@ -251,7 +251,20 @@ class Slowed:
         length_ns = self.device.duration_ns(samples, start_ns)
         if length_ns is None:
             return None
-        return worked_ns(length_ns, start_ns, self._segment)
+        took_ns = worked_ns(length_ns, start_ns, self._segment)
+        if isinstance(self.device, Throttled):
+            self.device.slowed_by(took_ns - length_ns - self._frozen_ns(start_ns, took_ns))
+        return took_ns
+
+    def _frozen_ns(self, start_ns: int, length_ns: int) -> int:
+        """How long the device stands still in this time."""
+        now, end_ns, frozen_ns = start_ns, start_ns + length_ns, 0
+        while now < end_ns:
+            factor, until_ns = self._segment(now)
+            until_ns = min(until_ns, end_ns)
+            frozen_ns += 0 if factor else until_ns - now
+            now = until_ns
+        return frozen_ns
 
     def copied(self) -> Slowed:
         return Slowed(copied(self.device), self.timeline)

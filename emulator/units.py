@@ -57,8 +57,9 @@ def seconds_text(ns: int) -> str:
 
 
 def to_ns(seconds: float) -> int:
-    """Convert seconds to ns, rounded to the nearest ns."""
-    return round(seconds * NS_PER_S)
+    """Convert seconds to ns, rounded to the nearest ns; FOREVER for all that is longer."""
+    ns = seconds * NS_PER_S
+    return FOREVER if ns >= FOREVER else round(ns)
 
 
 def parse_rate(text: str) -> int:

@@ -192,14 +192,17 @@ class PacedFlow(Flow):
             self.piece = _native_piece(native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
 
     def _link_bit_s(self, network: Network, pace: PiecePlan, now: int) -> int:
-        """The link's rate at ``now``; on a shared link, the share as the service begins."""
+        """The link's rate at ``now``; on a shared link, the share as the service begins.
+
+        Also the rate as the service begins if the link carries nothing now.
+        """
         link = network.link(self.transfer.edge, self.transfer.direction)
         assert link.capacity is not None
-        first_ns = FOREVER
-        if isinstance(link, SharedLink):
+        rate_bit_s, first_ns = link.capacity.segment(now)[0], FOREVER
+        if isinstance(link, SharedLink) or not rate_bit_s:
             first_ns = network.due_at(self.transfer, 1)
         if first_ns >= FOREVER:
-            return link.capacity.segment(now)[0]
+            return rate_bit_s
         served = network.progress(self.transfer, first_ns + pace.piece_ns)
         return served * 8 * NS_PER_S // pace.piece_ns
 
@@ -381,7 +384,8 @@ class PacedFlow(Flow):
             if self.planned is not None and self.completion is None:
                 self.released, due_ns = self.planned
                 self.due_at[self.released] = due_ns
-                self.leave_ns = due_ns - self.early_ns
+                if self.kernel:
+                    self.leave_ns = due_ns - self.early_ns
             else:
                 link, booking = network.booked(self.carrier)
                 self.released = self._next_border(link, booking)

@@ -171,13 +171,17 @@ def _serve(
         raise BadValue("proxy: needs Linux (it waits with epoll)")
     from emulator.proxy.proxy import PROCESS, Proxy
 
+    if log_path is not None and log_path == busy_path:
+        raise BadValue(f"--busy {busy_path}: expected another file than that of --log")
     log = None if log_path is None else Log(log_path)
+    busy = None
     try:
         busy = None if busy_path is None else BusyFile(busy_path)
         proxy = Proxy(routes, shared[0], shared[1], log, busy, pacing)
     except BaseException:
-        if log is not None:
-            log.abandon()
+        for output in (log, busy):
+            if output is not None:
+                output.abandon()
         raise
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: proxy.stop())

@@ -8,7 +8,6 @@ clock, are orders of magnitude: measure your own.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ POWER_SOURCES, DEVICE_POWER, RADIOS = TABLES.power_sources, TABLES.power, TABLES
 UW_PER_W = 1_000_000
 FJ_PER_J = 10**15  # 1 fJ is 1 uW for 1 ns
 FJ_PER_BIT = 10**9  # of 1 J per Mbit
+MOST = 1e9  # watts, or joules per Mbit; more is a mistake
 NEEDED, NEEDED_OF_RADIO = ("idle_w", "compute_w"), ("idle_w", "send_w", "receive_w")
 
 
@@ -54,6 +54,9 @@ class RadioPower:
             _at_least(name, getattr(self, name), self.idle_w)
         if self.tail_s:
             _at_least("tail_w", self.tail_w, self.idle_w)
+        for name in ("send_j_mbit", "receive_j_mbit"):
+            if not 0 <= getattr(self, name) <= MOST:
+                raise BadValue(f"{name} {getattr(self, name):g}: expected 0 to {MOST:g} J per Mbit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,5 +136,7 @@ def _uw(watts: float) -> int:
 
 
 def _at_least(name: str, watts: float, idle_w: float) -> None:
-    if not (math.isfinite(watts) and watts >= idle_w):
+    if not watts >= idle_w:
         raise BadValue(f"{name}: expected at least the idle power ({idle_w:g} W), found {watts:g}")
+    if watts > MOST:
+        raise BadValue(f"{name}: expected at most {MOST:g} W, found {watts:g}")

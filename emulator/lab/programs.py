@@ -221,17 +221,17 @@ def start_detached(topology: Path, options: list[str], say: Callable[[str], None
         text=True,
     )
     assert process.stderr is not None
+    told = ""
     with process.stderr as lines:
         for line in lines:
+            if told:
+                say(told)
             told = line.removeprefix("emulator: ").rstrip()
             words = told.split()
             if words[:1] == ["lab"] and f" {_READY}:" in told:
                 return words[1]
-            if process.poll() is None:
-                say(told)
-            else:
-                raise BadValue(told)
-    raise BadValue(f"the lab did not start (status {process.wait()})")
+    status = process.wait()
+    raise BadValue(told or f"the lab did not start (status {status})")  # the last line says why
 
 
 def end_lab(name: str | None) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from emulator.delay import delay_of
 from emulator.errors import BadValue, check_whole, valid_name
 from emulator.plain_text import read_text
 from emulator.profiles import link_fields
@@ -55,6 +56,8 @@ class KernelWay:
         check_whole("jitter", self.jitter_ns, unit="ns")
         if not 0 <= self.loss < 1:
             raise BadValue(f"loss {self.loss}: expected a share from 0 to below 1")
+        if self.jitter_ns:
+            delay_of(self.latency_ns, self.jitter_ns, 0)  # BadValue for what no relay can make
 
     def __str__(self) -> str:
         rate = "not shaped" if self.rate_bit_s is None else f"{self.rate_bit_s / 1e6:g} Mbit/s"

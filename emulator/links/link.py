@@ -329,7 +329,7 @@ class Link:
                 if self.capacity is None
                 else changed_capacity(self.capacity, capacity, at_ns, needed_ns)
             )
-        self._plan_from(len(self.queue) - len(self.unserved(at_ns)))
+        self._plan_from(len(self.queue) - len(self.unserved(at_ns)), at_ns)
         return at_ns
 
     def progress(self, booking: Booking, now: int) -> int:
@@ -459,17 +459,20 @@ class Link:
             booking.began_ns = plan.start_ns
         booking.plan = None
 
-    def _plan_from(self, index: int) -> None:
+    def _plan_from(self, index: int, begun_ns: int = -1) -> None:
+        """Plan the bookings from ``index`` on; service that began by ``begun_ns`` keeps its start.
+
+        The link may have been suspended since then for a transfer behind it.
+        """
         before = self.queue[index - 1].plan if index else None
         blocked = index > 0 and before is None
         free_ns = before.finish_ns if before else 0
         for booking in self.queue[index:]:
             blocked = blocked or booking.suspended or free_ns >= FOREVER
-            booking.plan = (
-                None
-                if blocked
-                else self._plan(booking, max(booking.offered_ns, self._idle_ns, free_ns))
-            )
+            start_ns = max(booking.offered_ns, self._idle_ns, free_ns)
+            if booking.plan is not None and booking.plan.start_ns <= begun_ns:
+                start_ns = booking.plan.start_ns
+            booking.plan = None if blocked else self._plan(booking, start_ns)
             free_ns = booking.plan.finish_ns if booking.plan else free_ns
         self._changed()
 

@@ -48,17 +48,16 @@ def goodput_bit_s(
 
 
 def throughput_bit_s(loss: float, rtt_ns: int, segment_bytes: int = SEGMENT_BYTES) -> float:
-    """X of the module's equation in bit/s, on a link of unlimited rate, with retransmissions."""
+    """X of the module's equation in bit/s, on a link of unlimited rate, with retransmissions.
+
+    Infinite without loss, or with one that is too small for the numbers of this machine.
+    """
     rtt_s = rtt_ns / NS_PER_S
     timeout_s = max(4 * rtt_ns, LEAST_TIMEOUT_NS) / NS_PER_S
-    return (
-        8
-        * segment_bytes
-        / (
-            rtt_s * math.sqrt(2 * loss / 3)
-            + timeout_s * 3 * math.sqrt(3 * loss / 8) * loss * (1 + 32 * loss**2)
-        )
+    segment_s = rtt_s * math.sqrt(2 * loss / 3) + timeout_s * 3 * math.sqrt(3 * loss / 8) * loss * (
+        1 + 32 * loss**2
     )
+    return 8 * segment_bytes / segment_s if segment_s else math.inf
 
 
 class Lossy:

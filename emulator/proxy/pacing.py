@@ -307,11 +307,14 @@ class Lane(Generic[Item]):
     def room_at(self, now: int) -> int:
         """When to fill a full lane again.
 
-        FOREVER if it waits for its junction: then the next decision of the junction may make room.
+        Now if it has room again. FOREVER if it waits for its junction: then the next decision of
+        the junction may make room.
         """
         if self.ahead is not None:
             return self.ahead.wake_ns(self.server.free_ns) if self._full else now
-        return self.server.free_ns - REFILL_NS if self.server.free_ns - now >= DEPTH_NS else FOREVER
+        if self.server.free_ns - now >= DEPTH_NS:
+            return self.server.free_ns - REFILL_NS
+        return now if self.has_room(now) else FOREVER
 
     def chunk_bytes(self, now: int) -> int:
         """The size of the next chunk."""

@@ -345,6 +345,11 @@ def _most_open(listeners: int) -> int:
 def _resolve(address: Address, what: str) -> SockAddr:
     try:
         found = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
+    except UnicodeError:
+        raise BadValue(
+            f"{what} {address_text(address)}: is no name of a host (a part of it is empty or longer"
+            " than 63 characters)"
+        ) from None
     except OSError as error:
         raise BadValue(
             f"{what} {address_text(address)}: {(error.strerror or str(error)).lower()}"

@@ -7,6 +7,7 @@ rate. A pause of the sender ends the period.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -92,6 +93,8 @@ class _Output:
     def __init__(self, what: str, path: Path, written_as: Path) -> None:
         self.path, self._what, self._written_as = path, what, written_as
         self._fault: OSError | None = None
+        if path.is_dir():  # its name would be refused only at the end
+            raise BadValue(f"{what} {path}: cannot be written ({os.strerror(errno.EISDIR)})")
         try:
             self._file: TextIO = written_as.open("w", encoding="utf-8")
         except OSError as error:
@@ -182,7 +185,7 @@ class Totals:
         self._shown = (now, self.up_bytes, self.down_bytes)
         lapse_ns = max(1, now - at_ns)
         up, down = (
-            _rate((new - old) * 8 * NS_PER_S // lapse_ns)
+            _rate(max(new - old, 0) * 8 * NS_PER_S // lapse_ns)  # less: bytes were dropped
             for new, old in ((self.up_bytes, up_bytes), (self.down_bytes, down_bytes))
         )
         p99_ns = wake_lag.percentile(99)

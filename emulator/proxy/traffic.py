@@ -9,6 +9,7 @@ this kernel cannot pace.
 
 from __future__ import annotations
 
+import errno
 import struct
 import time
 from collections import deque
@@ -22,7 +23,9 @@ from emulator.proxy.pacing import Ahead, Lane
 from emulator.proxy.record import BusyPeriods, ConnectionRecord, Log, ProxyFlow, Totals
 from emulator.units import FOREVER, NS_PER_S
 
-HELD_BYTES = (64 * 1024, 16 * 2**20)  # minimum and maximum in transit for one connection
+# In transit: minimum for one connection, maximum for one whose lane has no rate that limits it, and
+# maximum of all. So a shaped lane may have as much under way as its rate and latency mean.
+HELD_BYTES = (64 * 1024, 16 * 2**20)
 HELD_IN_ALL_BYTES = 256 * 2**20
 UNTAKEN_BYTES = 512 * 1024  # due bytes that a receiver has not taken; with more, its sender waits
 PASS_BYTES = 512 * 1024  # read from one lane before the turn of the next
@@ -36,6 +39,8 @@ END_OF_RECORD = 0x80
 # is not believed: another clock may have been set meanwhile.
 TIMESTAMPS, TIMESPEC, OLDEST_NS = 35, struct.Struct("@qq"), NS_PER_S  # SO_TIMESTAMPNS
 SHUT_WR = 1
+# errors of sending after which the peer's last bytes may still be there to read
+PEER_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 Ancillary = tuple[int, int, bytes]  # (level, type, data)
 
 
@@ -122,8 +127,9 @@ class ConnectionEnd:
 
     Bytes read from it go over ``road`` to the ``other`` end. ``out`` holds bytes that are due here
     but that the socket has not taken yet, ``untaken`` of them in all; ``held``: bytes read here
-    that the other end has not got. ``paced``: if the kernel may space the bytes sent here, the last
-    of which leaves at ``leaves_ns``; ``fresh`` segments must leave before it does.
+    that the other end has not got. ``refused``: why its peer takes no more bytes; those that it had
+    sent before may wait to be read. ``paced``: if the kernel may space the bytes sent here, the
+    last of which leaves at ``leaves_ns``; ``fresh`` segments must leave before it does.
     """
 
     sock: Socket
@@ -134,6 +140,7 @@ class ConnectionEnd:
     out: deque[bytes | memoryview] = field(default_factory=deque)
     untaken: int = 0
     held: int = 0
+    refused: OSError | None = None
     readable: bool = False
     prompt: bool = False  # read as soon as its lane has room
     writable: bool = False
@@ -178,6 +185,7 @@ class Traffic:
         self.refill_ns = FOREVER  # when to fill a full lane again
         self._now, self._hang_up, self._log, self._pace = now, hang_up, log, pace
         self._willing: dict[Road, None] = {}  # roads with ends that have something to read
+        self._held = 0  # bytes in transit of all connections
 
     def opened(self, client: ConnectionEnd, server: ConnectionEnd) -> None:
         """Register the two ends of a new connection."""
@@ -268,10 +276,13 @@ class Traffic:
         if dest.dead and source.dead:
             return  # was counted when they were closed
         source.held -= size
+        self._held -= size
         if dest.dead:
             source.flow().dropped_bytes += size
         elif data is None:
             self._close(dest, reset=True)
+        elif dest.refused is not None:
+            source.flow().dropped_bytes += size
         else:
             if data:
                 self._note(source, size, due_ns, arrived_ns, at_ns)
@@ -312,8 +323,10 @@ class Traffic:
         share = max(least, HELD_IN_ALL_BYTES // max(1, self.totals.open))
         return (
             end.other.dead
+            or end.other.refused is not None
             or end.other.untaken >= min(UNTAKEN_BYTES, share)
-            or end.held >= min(most, share)
+            or (end.held >= least and self._held >= HELD_IN_ALL_BYTES)
+            or (end.held >= most and not end.road.shaped)
         )
 
     def _read(self, end: ConnectionEnd) -> int:
@@ -339,12 +352,16 @@ class Traffic:
         except OSError as error:
             self._fail(end, error)
             return 0
+        if not data and end.refused is not None:
+            self._fail(end, end.refused)
+            return 0
         now = max(arrived_ns, lane.latest_ns)
         lane.admit(len(data), (end, data, now), now)
         end.road.changed()
         if end.road.busy is not None:
             end.road.busy.came(len(data), now)
         end.held += len(data)
+        self._held += len(data)
         end.alone -= len(data)  # each byte may be a segment
         end.finished = not data
         self._queue(end)
@@ -378,13 +395,29 @@ class Traffic:
             end.writable = False
             return
         except OSError as error:
-            self._fail(end, error)
+            # with nothing more to read, or nobody to get it
+            if end.finished or end.other.refused or error.errno not in PEER_GONE:
+                self._fail(end, error)
+            else:
+                self._refuse(end, error)
             return
         end.untaken -= sent
         if sent == len(data):
             end.out.popleft()
         else:
             end.out[0] = memoryview(data)[sent:]
+
+    def _refuse(self, end: ConnectionEnd, error: OSError) -> None:
+        """Send no more to ``end``; close it when what it had sent is read.
+
+        A server may refuse a request before it has read all of it: its answer still counts.
+        """
+        self._blame(end, f"{end.name}: {error.strerror}")
+        end.refused = error
+        self._drop(end, reset=True)
+        end.paced, end.fresh = None, 0
+        end.readable = True
+        self._queue(end)
 
     def _fail(self, end: ConnectionEnd, error: OSError) -> None:
         """Close ``end``; the other end gets the error over the link, after the earlier bytes."""
@@ -401,21 +434,27 @@ class Traffic:
 
     def _close(self, end: ConnectionEnd, reset: bool) -> None:
         end.dead = True
+        self._drop(end, reset)
+        self._hang_up(end, reset)
+        if end.other.dead:
+            for each in (end, end.other):  # bytes still on the lanes have no receiver
+                each.flow().dropped_bytes += each.held
+                self._held -= each.held
+                each.held = 0
+            self.totals.closed(failed=end.record.end != "closed")
+            if self._log is not None:
+                self._log.add(end.record.as_json(self._now()))
+
+    def _drop(self, end: ConnectionEnd, reset: bool) -> None:
+        """Drop what ``end`` has not taken."""
         lost = end.other.flow()
         if reset and end.paced is not None:
             end.untaken = end.paced.unsent()  # also what the kernel has not sent
         lost.bytes -= end.untaken
         lost.dropped_bytes += end.untaken
+        self.totals.carried(end.other.road.direction, -end.untaken)
         end.untaken = 0
         end.out.clear()
-        self._hang_up(end, reset)
-        if end.other.dead:
-            for each in (end, end.other):  # bytes still on the lanes have no receiver
-                each.flow().dropped_bytes += each.held
-                each.held = 0
-            self.totals.closed(failed=end.record.end != "closed")
-            if self._log is not None:
-                self._log.add(end.record.as_json(self._now()))
 
 
 def _age_ns(ancillary: list[Ancillary]) -> int:

@@ -122,6 +122,7 @@ def usable(size_bytes: int, bytes_per: int, per: int) -> int:
 # of that moment.
 REMEMBERED_NS = 10 * NS_PER_S
 LEAST_USES = 4096  # a shorter log is kept whole
+MOST_CLOSED = 100_000  # slots in a row in which a gate closes; after so many, none is expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,10 +215,11 @@ class Channel:
 
         With ``places``, only slots at these places of their frame. With ``gate``, only slots during
         whose usable time the gate is open (has a rate). The result is shorter if the gate closes
-        forever.
+        forever. BadValue if it opens again and again, but never for a whole slot.
         """
         wanted = self._checked(places)
         found: list[int] = []
+        closed = 0
         slot = self._at_place(max(self.grid.next_at(now), self._first_slot), wanted)
         while len(found) < needed:
             if slot in self._packed:
@@ -232,6 +234,13 @@ class Channel:
             )
             if closed_ns >= FOREVER:
                 break
+            closed = closed + 1 if closed_ns else 0
+            if closed > MOST_CLOSED:
+                raise BadValue(
+                    f"a link is closed in each slot of {seconds_text(self.grid.slot_ns)} s from"
+                    f" {seconds_text(now)} s on: its outages or absences leave none; expected"
+                    " shorter slots or frames, or longer times between them"
+                )
             if not closed_ns and slot not in self._uses:
                 found.append(slot)
             slot = self._at_place(max(slot + 1, self.grid.next_at(closed_ns)), wanted)

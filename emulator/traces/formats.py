@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import itertools
-import math
 import zipfile
 import zlib
 from array import array
@@ -48,13 +47,16 @@ def not_of(format_name: str, where: str, expected: str, found: str) -> BadValue:
     return BadValue(f"{where}: expected {expected} ({format_name}), found {found.strip()[:60]!r}")
 
 
+LARGEST = 1e18  # of a number in a recording; a rate has at most 9.2e18 bit/s
+
+
 def number(text: str) -> float | None:
-    """A number of 0 or more; None if the text is none."""
+    """A number from 0 to ``LARGEST``; None if the text is none."""
     try:
         value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) and value >= 0 else None
+    return value if 0 <= value <= LARGEST else None
 
 
 def moment(text: str, form: str) -> int | None:
@@ -234,10 +236,11 @@ def hsdpa(lines: Iterable[str], name: str, direction: str, series: str | None) -
         at_ms, received, length_ms = (value or 0.0 for value in values)
         in_order(where, before, at_ms / 1000)
         before = at_ms / 1000
-        if length_ms == 0:
+        length_ns = round(length_ms * MS)
+        if length_ns == 0:
             left_out += 1
             continue
-        steps.append((round(received * 8000 / length_ms), round(length_ms * MS)))
+        steps.append((round(received * 8000 / length_ms), length_ns))
     if not steps:
         raise BadValue(f"{name}: empty")
     return Recording(steps, (f"{left_out} lines of 0 ms are left out",) if left_out else ())
@@ -376,6 +379,8 @@ def converted(
     try:
         with _text(path, member) as lines:
             return reader.convert(lines, name, chosen, series)
+    except csv.Error as error:
+        raise BadValue(f"{name}: is no CSV ({error})") from None
     except (OSError, KeyError, *DAMAGED_ZIP) as error:
         reason = getattr(error, "strerror", None) or "not a text file of this format"
         raise BadValue(f"{name}: cannot be read ({reason})") from None

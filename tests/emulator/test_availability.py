@@ -20,8 +20,8 @@ from emulator.availability import (
     recorded_presence,
 )
 from emulator.errors import BadValue
-from emulator.faults import Fault
-from emulator.units import NS_PER_S
+from emulator.faults import Fault, poisson_faults
+from emulator.units import FOREVER, NS_PER_S
 
 S = NS_PER_S
 
@@ -59,6 +59,23 @@ def test_random_times_follow_the_seed_and_their_means() -> None:
     assert away_share(drawn(3), 100_000 * S) == pytest.approx(0.25, abs=0.02)
     starts = [next(drawn(seed)).at_ns == 0 for seed in range(400)]
     assert np.mean(starts) == pytest.approx(0.25, abs=0.07), "away at the start as often as later"
+
+
+def test_a_scale_that_no_run_reaches_is_refused() -> None:
+    with pytest.raises(BadValue, match=r"scale 1e\+300: makes a period of more than"):
+        Presence(((0, 5),), 10).scaled(1e300)
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ExponentialAbsences("e", np.random.default_rng(1), NS_PER_S, 2**70),
+        poisson_faults(np.random.default_rng(1), "e", "cut", NS_PER_S, FOREVER),
+    ],
+)
+def test_an_interruption_without_an_end_is_the_last_one(faults: Iterable[Fault]) -> None:
+    (last,) = faults
+    assert 0 <= last.at_ns < 60 * NS_PER_S and last.until_ns == FOREVER
 
 
 @pytest.mark.parametrize(
@@ -129,11 +146,13 @@ def changed(clients: dict[str, Any], client: str, **values: Any) -> str:
         ("a.csv", CSV + "e000,7,9\n", "edge e000: interval 7 to 9 s overlaps the one before"),
         ("a.csv", CSV + "e000,9\n", "line 5: expected edge,begin_s,end_s such as e000,0,3600"),
         ("a.csv", CSV + "e000,9,8\n", "line 5: expected an edge and two times in order"),
+        ("a.csv", CSV + "9" * 200_000, "is no CSV (field larger than field limit"),
         ("a.json", "{", "expected JSON"),
         ("a.json", "[]", "expected an object of clients"),
         ("a.json", '{"1": {"a": 2}}', "expected clients with ready_time (FLHetBench) or active"),
         ("a.json", changed(FEDSCALE, "1", inactive=[1]), "client 1: expected as many inactive"),
         ("a.json", changed(FEDSCALE, "1", finish_time=None), "client 1: not a client of fedscale"),
+        ("a.json", changed(FEDSCALE, "1", finish_time=10**400), "client 1: not a client of"),
         ("a.json", json.dumps({"682": FLHETBENCH["682"]}), "no client has a usable recording"),
     ],
 )

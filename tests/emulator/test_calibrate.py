@@ -122,6 +122,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["--samples", "3"], "expected only with --command"),
         (["--repeat", "0"], "repeat 0"),
+        (["--command", "true", "--samples", "1e308"], "samples 1e+308: expected at most 1e+15"),
         (["--command", "true", "--json", "no/such/folder/x.json"], "expected a file in a folder"),
     ],
 )

@@ -70,6 +70,23 @@ def test_a_rate_that_doubles_in_the_middle(kind: str) -> None:
 
 
 @kinds
+@pytest.mark.parametrize("goes_on", ["resume", "cancel"])
+def test_a_change_keeps_what_was_served_before_an_interruption_behind_it(
+    kind: str, goes_on: str
+) -> None:
+    """The first has 60 of its 100 bytes at 60 ms, whatever happened to the second meanwhile."""
+    net, (first, second) = offered(kind, 100, 20)
+    net.suspend(second, 0, 10 * MS)
+    if goes_on == "resume":
+        net.resume(second, 30 * MS)
+    else:
+        net.cancel(second, 30 * MS)
+    net.change("a", "up", Constant(2 * BYTE_PER_MS), at=60 * MS)
+    assert (net.started(first), net.progress(first, 60 * MS)) == (0, 60)
+    assert due(net)[0] == (1, 80 * MS)
+
+
+@kinds
 def test_a_change_in_the_past_counts_from_where_the_link_stands(kind: str) -> None:
     net, _ = offered(kind, 10, 10)
     assert net.pop_due(10 * MS)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from transfers import BYTE_PER_MS, MS, AnyTransfers, due, transfer
 
-from emulator.capacity.rates import Constant, Windows
+from emulator.capacity.rates import Constant, Slotted, Windows
 from emulator.delay import Latency
 from emulator.errors import BadValue
 from emulator.links.network import Completion, Network, Transfer
@@ -324,6 +324,15 @@ def test_a_link_that_is_cut_for_good_gets_the_slots_before_and_then_none() -> No
         and net.next_due() == FOREVER
         and net.progress(model, 10**15) == 10
     )
+
+
+def test_a_link_that_never_opens_for_a_whole_slot_is_refused_instead_of_searched_for_ever() -> None:
+    """Slot 3 of each frame of 40 ms lies in the half that the link is closed."""
+    channel = ten(automatic=True)
+    gate = Slotted(20 * MS, 2, [0])
+    assert channel.next_free(2, 0, [1], gate) == [1, 5]
+    with pytest.raises(BadValue, match=r"closed in each slot of 0\.010000000 s"):
+        channel.next_free(1, 0, [3], gate)
 
 
 def on_channel(grid: Grid, rate_bit_s: int = BYTE_PER_MS, delay_ns: int = 0) -> Network:

@@ -10,7 +10,7 @@ import pytest
 
 from emulator.clock import Agenda, VirtualClock, WallClock, precise_timers
 from emulator.errors import BadValue
-from emulator.units import FOREVER
+from emulator.units import FOREVER, NS_PER_S, to_ns
 
 
 def test_ties_come_out_in_the_order_they_were_put_in() -> None:
@@ -87,3 +87,9 @@ def test_waiting_never_ends_early() -> None:
 def test_a_clock_needs_a_speed(speed: float) -> None:
     with pytest.raises(BadValue, match="speed"):
         WallClock(speed)
+
+
+@pytest.mark.parametrize("seconds", [2**63 / NS_PER_S, 1e10, 1e300, float("inf")])
+def test_a_time_that_no_run_reaches_is_for_ever(seconds: float) -> None:
+    assert to_ns(seconds) == FOREVER
+    assert to_ns(9e9) == 9 * 10**18

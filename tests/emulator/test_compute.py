@@ -38,6 +38,8 @@ from emulator.compute import (
     table_speeds,
 )
 from emulator.errors import BadValue
+from emulator.faults import Fault, Slowed, Timeline
+from emulator.units import FOREVER
 
 
 def test_spread_is_even_in_time_per_sample() -> None:
@@ -56,6 +58,10 @@ def test_a_rate_must_be_above_zero(rate: float) -> None:
         Rate(rate)
     with pytest.raises(BadValue, match="fastest_samples_per_s"):
         even_speeds(3, rate, 2.0, np.random.default_rng(0))
+
+
+def test_a_device_that_is_far_too_slow_takes_for_ever() -> None:
+    assert Rate(1e-300).duration_ns(1e10) == FOREVER
 
 
 S = 1_000_000_000
@@ -172,6 +178,20 @@ def test_a_throttled_device_by_hand() -> None:
     assert (
         phone.budget_left_ns(60 * S) == 10 * S == phone.budget_left_ns(1000 * S)
     )  # 20 s later it is full, and does not grow
+
+
+def test_a_device_that_is_slowed_does_not_cool_down_meanwhile() -> None:
+    """Work of 10 s, at a tenth of the speed, takes 100 s, and leaves it hot. Standing still cools:
+    5 s of 20 s restore 2.5 s of 10 s.
+    """
+    phone = hot_phone()
+    slow = Slowed(phone, Timeline([Fault(0, "e", "slow", 100 * S, 0.1)]))
+    assert slow.duration_ns(1000, 0) == 100 * S
+    assert phone.budget_left_ns(50 * S) == 5 * S, "if it is cancelled half way"
+    assert slow.duration_ns(1000, 100 * S) == 20 * S
+    phone = hot_phone()
+    frozen = Slowed(phone, Timeline([Fault(2 * S, "e", "freeze", 5 * S)]))
+    assert frozen.duration_ns(1000, 0) == 15 * S and phone.budget_left_ns(15 * S) == 2.5 * S
 
 
 @pytest.mark.parametrize(
@@ -304,6 +324,7 @@ def test_a_column_is_read(tmp_path: Path) -> None:
         (TABLE.replace("400", "0"), "AI Score", "line 3 .* a number above 0, found '0'"),
         (TABLE.replace(",1e2", ""), "Latency ms", r"line 4 \(Moto G\): .* found ''"),
         ("Model,AI Score\n", "AI Score", "expected 1 to 10000 devices, found 0"),
+        (TABLE + "9" * 200_000, "AI Score", "is no CSV .field larger than field limit"),
     ],
 )
 def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, column: str, said: str) -> None:

@@ -99,6 +99,16 @@ def test_bad_input_is_one_line_and_status_2(
     assert error.startswith("emulator: ") and words in error
 
 
+def test_a_full_disk_for_what_is_printed_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        assert run(["transfer", "1MB", "--rate", "2mbit"]) == 2
+    said = "emulator: what is printed: cannot be written (No space left on device)\n"
+    assert capsys.readouterr().err == said
+
+
 def test_units() -> None:
     assert [parse_rate(text) for text in ("2mbit", "500 kbit", "1.5Gbit/s", "8bit")] == [
         2_000_000,

@@ -162,11 +162,16 @@ def test_an_edge_adds_what_its_device_and_its_radio_need() -> None:
         (lambda: device_power("pi44"), "did you mean pi4?"),
         (lambda: device_power(None, idle_w=1.0), "compute_w: missing"),
         (lambda: device_power("pi4", compute_w=1.0), "compute_w: expected at least the idle power"),
+        (lambda: device_power(None, idle_w=1e300, compute_w=1e308), "compute_w: expected at most"),
+        (lambda: radio_power("lte", send_j_mbit=1e308), "send_j_mbit 1e+308: expected 0 to 1e+09"),
         (lambda: radio_power("lteee"), "did you mean lte?"),
         (lambda: radio_power(None, idle_w=1.0, receive_w=2.0), "send_w: missing"),
         (lambda: radio_power("lte", idle_w=1.2), "tail_w: expected at least the idle power"),
     ],
-    ids=["unknown device", "half a device", "less than idle", "unknown radio", "half", "tail"],
+    ids=[
+        *("unknown device", "half a device", "less than idle", "too much power", "too much energy"),
+        *("unknown radio", "half", "tail"),
+    ],
 )
 def test_bad_powers_are_one_line(call: Any, said: str) -> None:
     with pytest.raises(BadValue) as raised:

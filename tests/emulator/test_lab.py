@@ -484,7 +484,14 @@ def test_tools_that_are_missing(missing: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"rate_bit_s": 7}, {"rate_bit_s": 10**12}, {"jitter_ns": -1}, {"loss": 1.0}]
+    "fields",
+    [
+        {"rate_bit_s": 7},
+        {"rate_bit_s": 10**12},
+        {"jitter_ns": -1},
+        {"jitter_ns": 10**15},
+        {"loss": 1.0},
+    ],
 )
 def test_ways_that_make_no_sense(fields: dict[str, float]) -> None:
     with pytest.raises(BadValue):

@@ -260,6 +260,7 @@ def test_a_lab_in_the_background(topology: Path, capfd: pytest.CaptureFixture[st
     ("words", "reason"),
     [
         (["run", "no.toml"], "no.toml: No such file or directory"),
+        (["up", "no.toml"], "no.toml: No such file or directory"),
         (["run", "--on", "aa", "{}", "--", "true"], "host 'aa' does not exist: did you mean a?"),
         (["run", "--on", "a", "{}"], "--on a: expected a COMMAND to run there"),
         (["run", "--log", "no/such.json", "{}", "--", "true"], "expected a file in a directory"),

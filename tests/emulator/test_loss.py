@@ -35,6 +35,7 @@ def test_a_slow_link_loses_what_is_sent_again_only() -> None:
     assert goodput_bit_s(0, 0.2, 20 * MS) == 0
     assert goodput_bit_s(1, 0.5, 10**15) == 1  # a rate above 0 stays above 0
     assert goodput_bit_s(10 * GBIT, 0.1, 0) < GBIT  # timeouts remain even without a round-trip time
+    assert goodput_bit_s(GBIT, 1e-220, 0) == GBIT  # smaller losses cost no time that can be counted
 
 
 @settings(deadline=None)

@@ -305,10 +305,28 @@ def test_a_port_in_use_is_one_line_and_leaves_nothing(
         port = taken.getsockname()[1]
         open_files = len(os.listdir("/proc/self/fd"))
         links = f"--map {LOCAL}:0={LOCAL}:1 --listen {LOCAL}:{port} --to {LOCAL}:1"
-        assert run(f"proxy {links} --log {tmp_path / 'log.json'}".split()) == 2
+        files = f"--log {tmp_path / 'log.json'} --busy {tmp_path / 'busy.csv'}"
+        assert run(f"proxy {links} {files}".split()) == 2
         out, error = capsys.readouterr()
         assert (out, error) == ("", f"emulator: listen {LOCAL}:{port}: address already in use\n")
         assert list(tmp_path.iterdir()) == [] and len(os.listdir("/proc/self/fd")) <= open_files
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (f"--map {LOCAL}:0=a..b:1", "to a..b:1: is no name of a host"),
+        (f"--map {'a' * 64}:0={LOCAL}:1", "a:0: is no name of a host"),
+        (f"--map {LOCAL}:0={LOCAL}:1 --log /tmp", "log /tmp: cannot be written (Is a directory)"),
+        (f"--map {LOCAL}:0={LOCAL}:1 --log /tmp/x --busy /tmp/x", "expected another file than"),
+    ],
+)
+def test_what_a_proxy_cannot_begin_with_is_one_line(
+    words: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(f"proxy {words} --seconds 0.01".split()) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and says in error and error.count("\n") == 1
 
 
 # ------------------------------------------------------------------ who paces

@@ -21,6 +21,7 @@ from emulator.capacity.rates import Constant, Windows
 from emulator.delay import Delay, Jitter, Latency
 from emulator.errors import BadValue
 from emulator.links.loss import Lossy
+from emulator.proxy import traffic
 from emulator.proxy.pacing import Ahead, Junction, Lane, Server, ahead_of
 from emulator.proxy.record import BusyFile, ConnectionRecord
 from emulator.proxy.routes import ProxyWay, Route, parse_address, parse_map
@@ -80,6 +81,14 @@ def test_any_arrivals_follow_the_recursion(
 )
 def test_chunks_are_about_ten_milliseconds(rate_bit_s: int, size_bytes: int) -> None:
     assert lane(rate_bit_s).chunk_bytes(0) == size_bytes
+
+
+def test_a_full_lane_is_filled_again_even_if_it_has_got_room_since_it_was_asked() -> None:
+    """On a host that stands still between both questions, nothing else may wake the proxy up."""
+    link = lane(8_000_000, delay_ns=600 * MS)
+    link.admit(100_000, "a", 0)
+    assert not link.has_room(0) and link.room_at(0) == 25 * MS
+    assert link.has_room(1) and link.room_at(1) == 1
 
 
 def junction_of(
@@ -168,13 +177,15 @@ class FakeSocket:
     """A socket of plain Python.
 
     ``inbox``: what a peer has sent (b"": end of stream); ``window``: how many bytes it still takes;
-    ``broken``: every call fails.
+    ``broken``: every call fails. ``gone``: the peer takes nothing more, but what it has sent is
+    there to read, and then the end of its stream.
     """
 
     inbox: deque[bytes] = field(default_factory=deque)
     taken: bytearray = field(default_factory=bytearray)
     window: int = 10**9
     broken: bool = False
+    gone: bool = False
     shut: bool = False
     sent: bytearray = field(default_factory=bytearray)  # by the peer, in total
     ended: bool = False  # the peer sends nothing more
@@ -184,6 +195,8 @@ class FakeSocket:
     def recv(self, size: int, /) -> bytes:
         if self.broken:
             raise ConnectionResetError(104, "Connection reset by peer")
+        if not self.inbox and self.gone:
+            return b""
         if not self.inbox:
             raise BlockingIOError(11, "again")
         data = self.inbox.popleft()
@@ -198,7 +211,7 @@ class FakeSocket:
         return self.recv(size), [(1, 35, stamp)], 0, None
 
     def send(self, data: bytes | memoryview, flags: int, /) -> int:
-        if self.broken:
+        if self.broken or self.gone:
             raise BrokenPipeError(32, "Broken pipe")
         if not self.window:
             raise BlockingIOError(11, "again")
@@ -212,7 +225,7 @@ class FakeSocket:
         return count
 
     def shutdown(self, how: int, /) -> None:
-        if self.broken:
+        if self.broken or self.gone:
             raise OSError(107, "Transport endpoint is not connected")
         self.shut = True
 
@@ -320,6 +333,17 @@ class Rig:
             sock.ended = not data
         self.tell(self.ends[side])
 
+    def leave(self, side: int, data: bytes) -> None:
+        """The peer of ``side`` sends, and goes away without reading what it has got."""
+        sock = self.socks[side]
+        if not sock.ended:
+            sock.inbox.extend([data] if data else [])
+            sock.sent += data
+        sock.gone = sock.ended = True
+        if sock.kernel is not None:
+            sock.kernel.records.clear()
+        self.tell(self.ends[side])
+
 
 def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> None:
     """8 Mbit/s are 1 byte in 1 us, plus 5 ms. The second piece comes before the first has left."""
@@ -368,6 +392,41 @@ def test_what_a_receiver_does_not_take_stops_its_sender_only() -> None:
     assert rig.socks[1].taken == rig.socks[0].sent
 
 
+@pytest.mark.parametrize(
+    ("rate_bit_s", "delay_ms", "idle"), [(400_000_000, 500, 0), (100_000_000, 600, 300)]
+)
+def test_a_fast_link_over_a_long_way_is_full(rate_bit_s: int, delay_ms: int, idle: int) -> None:
+    """25 and 7.5 MB are under way, however many connections are open that send nothing."""
+    rig = Rig()
+    rig.traffic.totals.opened += idle
+    rig.roads[0].lane.server.capacity = Constant(rate_bit_s)
+    rig.roads[0].lane.delay = Latency(delay_ms * MS)
+    for _ in range(100):
+        rig.send(0, bytes(rate_bit_s // 800))  # a second of the link in all
+    for _ in range(1000 + delay_ms + 1):
+        rig.turn(MS)
+    assert len(rig.socks[1].taken) == rate_bit_s // 8
+
+
+def test_all_connections_together_hold_a_limited_part_of_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each may hold 64 KiB more: a connection is never stopped by the others."""
+    monkeypatch.setattr(traffic, "HELD_IN_ALL_BYTES", 300_000)
+    rig = Rig()
+    rig.roads[0].lane.server.capacity = Constant(10**9)
+    rig.roads[0].lane.delay = Latency(500 * MS)
+    rig.send(0, bytes(2_000_000))
+    rig.turn(0)
+    assert 300_000 <= rig.ends[0].held <= 300_000 + 64 * 1024
+    rig.send(1, bytes(100_000))
+    rig.turn(0)
+    assert 64 * 1024 <= rig.ends[1].held < 100_000
+    for _ in range(20_000):
+        rig.turn(MS)
+    assert (len(rig.socks[0].taken), len(rig.socks[1].taken)) == (100_000, 2_000_000)
+
+
 @pytest.mark.parametrize(("age_ms", "begins_ms"), [(0, 500), (200, 300), (1500, 500)])
 def test_bytes_count_from_their_arrival_not_from_a_late_look(age_ms: int, begins_ms: int) -> None:
     """100 kB take 100 ms, and 5 ms more. A stamp of the last second is believed."""
@@ -402,6 +461,7 @@ events = st.lists(
         st.tuples(st.just("send"), side, st.integers(0, 5000)),
         st.tuples(st.just("window"), side, st.integers(0, 3000)),
         st.tuples(st.just("break"), side, st.just(0)),
+        st.tuples(st.just("leave"), side, st.integers(0, 5000)),
         st.tuples(st.just("turn"), st.just(0), st.integers(0, 4 * MS)),
     ),
     max_size=40,
@@ -423,6 +483,8 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
         elif kind == "break":
             rig.socks[number].broken = True
             rig.tell(rig.ends[number])
+        elif kind == "leave":
+            rig.leave(number, bytes(index % 251 for index in range(amount)))
         else:
             rig.turn(amount)
     for number in (0, 1):
@@ -434,16 +496,36 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
         assert other.sent.startswith(sock.taken)
     assert sorted(name for name, _ in rig.hung_up) == ["client", "server"]
     assert rig.traffic.totals.open == 0
-    if not any(sock.broken for sock in rig.socks):
+    for sock, other in zip(rig.socks, reversed(rig.socks)):
+        if not (sock.broken or other.broken or other.gone):
+            assert other.taken == sock.sent, "also what came right before the sender left"
+    if not any(sock.broken or sock.gone for sock in rig.socks):
         assert rig.record.end == "closed" and all(
             sock.taken == other.sent and sock.shut
             for sock, other in zip(rig.socks, reversed(rig.socks))
         )
     flows = rig.record.up, rig.record.down
     assert [flow.bytes for flow in flows] == [len(rig.socks[1].taken), len(rig.socks[0].taken)]
+    totals = rig.traffic.totals
+    assert [flow.bytes for flow in flows] == [totals.up_bytes, totals.down_bytes]
     assert [flow.bytes + flow.dropped_bytes for flow in flows] == [
         len(sock.sent) - sum(map(len, sock.inbox)) for sock in rig.socks
     ], "nothing vanishes"
+
+
+def test_an_answer_before_the_request_was_read_arrives_whole() -> None:
+    """As from a server that says "too large" and leaves: 300 kB take 300 ms, then comes the reset.
+    Only 100 kB of it are read before the first byte of the request is refused.
+    """
+    rig = Rig()
+    rig.send(0, bytes(500_000))
+    rig.turn(0)
+    rig.leave(1, bytes(300_000))
+    for _ in range(400):
+        rig.turn(MS)
+    assert (len(rig.socks[0].taken), rig.record.down.bytes) == (300_000, 300_000)
+    assert rig.hung_up == [("server", True), ("client", True)]
+    assert rig.record.end == "server: Broken pipe" and rig.record.up.bytes == 0
 
 
 def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:

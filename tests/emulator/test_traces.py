@@ -131,12 +131,16 @@ def test_a_rate_holds_until_the_next_row() -> None:
         ("hsdpa", "", "empty"),
         ("hsdpa", HSDPA + "1 2 3\n", "line 4: expected 6 columns"),
         ("hsdpa", HSDPA + HSDPA, "line 4: its time is 2.081 s before that of the row above"),
+        ("hsdpa", "1 2 3 4 1e308 1e-9\n", "line 1: expected 6 columns with ms, bytes and ms"),
         ("nyu-mets", "3.97,Mbits/sec\n4,Mbytes/sec\n", "line 2: expected a rate and its unit"),
+        ("nyu-mets", "1e308,Gbits/sec\n", "line 1: expected a rate and its unit"),
         ("starlink-road", "", "expected columns timestamp_start"),
         ("starlink-road", STARLINK.replace("10:07:22", "10:06:01"), "its time is 39 s before"),
         ("starlink-road", STARLINK.replace("67160000", "fast"), "line 3: expected a time and"),
         ("irish-5g", IRISH.replace(",9000,", ",-,"), "line 4: expected a time and a rate"),
+        ("irish-5g", IRISH.replace(",9000,", ",1e306,"), "line 4: expected a time and a rate"),
         ("fcc-webget", FCC + "9,2016-06-01 01:00:00\n", "line 5: expected unit_id,dtime"),
+        ("fcc-webget", FCC + "9" * 200_000, "is no CSV (field larger than field limit"),
     ],
 )
 def test_bad_files_are_one_line_with_the_place(

@@ -340,12 +340,14 @@ class Builder:
 
     def _capacity(self, direction: str, section: Links, shape: Shape) -> Capacity:
         name = section.trace_up if direction == "up" else section.trace_down
+        rate_bit_s = shape.rates_bit_s[direction]
         # All that a capacity depends on: links with an equal key share it.
-        key = (name or shape.rates_bit_s[direction], shape.loss, shape.latency_ns)
-        # the trace begins with the first byte on this link, so the link cannot share it
-        own = name is not None and section.trace_start == "first_byte"
-        if key not in self.kept or own:
-            self.kept[key] = self._new_capacity(name, shape.rates_bit_s[direction], section, shape)
+        key = (name or rate_bit_s, shape.loss, shape.latency_ns)
+        if name is not None and section.trace_start == "first_byte":
+            # the trace begins with the first byte on this link, so no other link shares it
+            return self._new_capacity(name, rate_bit_s, section, shape)
+        if key not in self.kept:
+            self.kept[key] = self._new_capacity(name, rate_bit_s, section, shape)
         return self.kept[key]
 
     def _new_capacity(

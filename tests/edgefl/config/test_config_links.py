@@ -251,6 +251,20 @@ def test_links_have_the_jitter_loss_and_trace_that_are_said(tmp_path: Path) -> N
     assert up.capacity.segment(5 * S)[1] == 6 * S, "asking for its usual rate has not begun it"
 
 
+def test_a_group_whose_trace_begins_with_its_first_byte_leaves_that_of_others_alone(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "t.csv").write_text("0,1000\n1,3000\n2,\n")
+    groups = [TWO[0] | {"links": {"trace_start": "first_byte"}}, TWO[1]]
+    links = network(experiment(links={"trace_up": "t.csv"}, groups=groups), tmp_path)
+    first, *others = [links.link(edge, "up").capacity for edge in "abc"]
+    assert first is not None and others[0] is not None and others[0] is others[1]
+    for begins in (first, others[0]):  # at half a second
+        begins.segment(S // 2)
+    assert first.segment(S // 2) == (1000, 3 * S // 2), "the first byte begins it"
+    assert others[0].segment(S // 2) == (1000, S), "it has begun with the run"
+
+
 @pytest.mark.parametrize(
     ("kind", "caps"), [("bottleneck", [None, None]), ("cell", [10_000_000, 1_000_000])]
 )

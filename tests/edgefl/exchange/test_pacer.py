@@ -17,7 +17,7 @@ from transport_rig import Rig as TransportRig
 from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PacedFlow, PiecePlan
 from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Update
-from emulator.capacity.rates import Constant
+from emulator.capacity.rates import Constant, Lowest, Windows
 from emulator.delay import Latency
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
@@ -327,6 +327,25 @@ def test_pieces_longer_than_the_window_are_neither_too_early_nor_late_at_their_e
     assert {flow.completion.due_ns for flow in flows if flow.completion} == {
         take(2 * MBIT, flows[0].transfer.size)
     }
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_transfer_that_begins_while_its_link_is_cut_has_pieces_of_the_rate_after_that(
+    behind: bool,
+) -> None:
+    """2 Mbit/s, cut from 1 to 5 s. Half of a transfer of 2 s is carried before the cut."""
+    rig = Rig()
+    cut = Windows([(NS_PER_S, 5 * NS_PER_S)])
+    rig.network.link("a", "down").capacity = Lowest(Constant(2 * MBIT), cut)
+    first = rig.start(125_000) if behind else None
+    rig.until(2 * NS_PER_S)
+    flow = rig.start(125_000)
+    assert flow.piece == pytest.approx(2 * MBIT * PIECE_NS / 8 / NS_PER_S, rel=0.01)
+    while rig.step() and flow.completion is None:
+        assert flow.released == 0 or rig.ahead(flow) <= rig.allowed(flow, 2 * MBIT)
+    served_ns = take(2 * MBIT, flow.transfer.size + (first.transfer.size if first else 0))
+    assert flow.completion is not None and flow.released == flow.body
+    assert flow.completion.due_ns == (4 if behind else 5) * NS_PER_S + served_ns
 
 
 def test_one_wake_up_serves_more_pieces_with_many_flows() -> None:
