@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -38,6 +38,7 @@ from emulator.lab.topology import KernelShape, Topology, check_name, parse_topol
 from emulator.lab.wiring import LabNames, Wiring, wiring
 
 TERM_S = 2.0  # time for programs to end after SIGTERM
+BEGIN_S = 10.0  # time for background traffic to begin on a busy machine
 LOOK_S = 0.02
 
 
@@ -67,7 +68,7 @@ class Lab(AttachedLab):
         self._wanted = check_name("name", name or topology.name)
         self._latency, self._shaper, self._say = latency, shaper, say
         self._relay: RelayProcess | None = None
-        self._flows: list[subprocess.Popen[bytes]] = []
+        self._flows: dict[subprocess.Popen[bytes], Path] = {}  # each with the file of its counts
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -127,22 +128,30 @@ class Lab(AttachedLab):
         peer = [receiver.address, str(background.FIRST_PORT + number)]
         rest = [flow.on_ns, flow.off_ns] if flow.on_ns and flow.off_ns else []
         numbers = [str(value) for value in (flow.rate_bit_s, *rest)]
-        self._start(receiver, ["count", *peer, str(names.counts_file(number, "arrived"))])
-        sent = ["send", *peer, str(names.counts_file(number, "sent")), *numbers]
-        self._start(self.host(flow.sender), sent)
+        self._start(receiver, ["count", *peer], names.counts_file(number, "arrived"))
+        sender = self.host(flow.sender)
+        self._start(sender, ["send", *peer], names.counts_file(number, "sent"), numbers)
 
-    def _start(self, machine: LabMachine, words: list[str]) -> None:
-        command = [sys.executable, "-m", "emulator.lab.background", *words]
-        self._flows.append(
-            machine.start(
-                command, env=own_environment(), stdin=subprocess.DEVNULL, start_new_session=True
-            )
+    def _start(
+        self, machine: LabMachine, words: list[str], counts: Path, numbers: Sequence[str] = ()
+    ) -> None:
+        program = [sys.executable, "-m", "emulator.lab.background"]
+        process = machine.start(
+            [*program, *words, str(counts), *numbers],
+            env=own_environment(),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
         )
+        self._flows[process] = counts
 
     def stop_traffic(self) -> list[dict[str, Any]]:
         """End the background traffic and return what was counted, as ``traffic`` does."""
         # Senders first, so that what they sent may arrive.
-        for process in reversed(self._flows):
+        for process, counts in reversed(self._flows.items()):
+            until_s = time.monotonic() + BEGIN_S
+            # one that is ended before it begins leaves no counts
+            while not counts.exists() and process.poll() is None and time.monotonic() < until_s:
+                time.sleep(LOOK_S)
             process.terminate()
             process.wait()
         self._flows.clear()

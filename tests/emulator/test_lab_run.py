@@ -183,6 +183,21 @@ def test_a_bridge_background_traffic_and_this_machine() -> None:
     assert traces(number) == []
 
 
+@pytest.mark.usefixtures("able")
+def test_background_traffic_that_is_stopped_at_once_has_counted() -> None:
+    """On a busy machine its processes begin long after the lab."""
+    flow = {"from": "a", "to": "b", "rate": "2mbit"}
+    with Lab(
+        {
+            "hosts": [{"name": "a"}, {"name": "b"}],
+            "links": [{"from": "a", "to": "b"}],
+            "traffic": [flow],
+        }
+    ) as lab:
+        (counted,) = lab.stop_traffic()
+    assert counted["arrived"]["bytes"] <= counted["sent"]["bytes"]
+
+
 # The command
 
 
