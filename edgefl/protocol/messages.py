@@ -52,7 +52,7 @@ class Unreachable(Refused):
     """The other side does not answer, or has stopped answering."""
 
 
-PROTOCOL = 10
+PROTOCOL = 11
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20
@@ -310,7 +310,7 @@ class Join(Struct, frozen=True):
     ``tasks``: those that it still works on. ``held``: (transfer, received bytes of its body) for
     each downlink transfer without a Delivered. ``frozen``: digest of the weights that never travel;
     "" if all of the model does. ``segment``: bytes of the segments that the edge's kernel paces; 0:
-    it cannot.
+    it cannot. ``begins``: (transfer, task) for each of ``held`` that begins a task.
     """
 
     config: Digest
@@ -321,6 +321,7 @@ class Join(Struct, frozen=True):
     held: Annotated[list[list[Count]], Meta(max_length=MAX_LIST)]
     frozen: Digest = ""
     segment: Count = 0
+    begins: Annotated[list[list[Count]], Meta(max_length=MAX_LIST)] = []
 
 
 class Welcome(Struct, frozen=True):

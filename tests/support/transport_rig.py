@@ -108,12 +108,17 @@ class Rig:
             self.sent[edge].append((self.clock.ns, message, 0 if body is None else len(body)))
 
     def joins(
-        self, edge: str, tasks: list[int] | None = None, held: list[list[int]] | None = None
-    ) -> None:
+        self,
+        edge: str,
+        tasks: list[int] | None = None,
+        held: list[list[int]] | None = None,
+        begins: list[list[int]] | None = None,
+    ) -> list[int]:
         session = Session(edge.encode(), edge, 1, 0, joined=True)
         session.answered(0, 0, AHEAD_NS)
         self.sessions[edge] = session
-        self.transport.entered(session, Join("c", "l", "d", 1, tasks or [], held or []))
+        join = Join("c", "l", "d", 1, tasks or [], held or [], begins=begins or [])
+        return self.transport.entered(session, join)
 
     def breaks(self, edge: str) -> None:
         del self.sessions[edge]

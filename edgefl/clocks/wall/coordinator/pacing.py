@@ -469,27 +469,23 @@ class Pacing:
 
     def _entered(self, entered: Entered) -> None:
         edge, join = entered.session.edge, entered.join
-        self.transport.entered(entered.session, join)
+        tasks = self.transport.entered(entered.session, join)
         if not self.started:
             self.waiting[edge] = join.samples
             self._seen.add(edge)
             self._record("edge_waits", {"edge": edge})
             if self.continuation is not None:
-                self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+                self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, tasks)))
             return
         since_ns = self.silent.pop(edge, None)
         # An edge that still has its tasks was alive: this host or the path was too slow. A native
         # path is part of the experiment, and so is its outage.
-        if (
-            since_ns is not None
-            and (join.tasks or join.held)
-            and not all(self.transport.native(edge))
-        ):
+        if since_ns is not None and (tasks or join.held) and not all(self.transport.native(edge)):
             away_s = (self.system.monotonic_ns() - since_ns) / NS_PER_S
             self.transport.pacer.fidelity.strain(
                 f"no message from edge {edge} for {away_s:.1f} s, then it came back"
             )
-        self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, join.tasks)))
+        self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, tasks)))
 
     def _gone(self, gone: SessionEnded) -> None:
         now = self.clock.now()

@@ -651,36 +651,42 @@ class Transport:
             else:
                 self.carry(download.edge, outgoing, now)
 
-    def entered(self, session: Session, join: Join) -> None:
+    def entered(self, session: Session, join: Join) -> list[int]:
         """An edge has joined. Continue with the open tasks and transfers that its Join names.
 
-        Its uploads are suspended until it offers them again.
+        Its uploads are suspended until it offers them again. Returns the tasks that it has: not
+        those whose model it was getting in a transfer that is given up. Another process of this
+        edge may have had the model since then.
         """
         edge, now = session.edge, self.clock.now()
-        held = {number: received for number, received, *_ in join.held}
+        held = {pair[0]: pair[1] for pair in join.held}
+        latest: Mapping[int, int] = self.deliveries.of_edge.get(edge, {})
+        given_up = held.keys() - latest.keys() - self.exchange.of_edge[edge].keys()
+        lost = {task for number, task in join.begins if number in given_up}
+        tasks = [task for task in join.tasks if task not in lost]
         self.allowances.new_session(edge)
         if self.resumed:
-            self.allowances.knows(edge, join.tasks)
+            self.allowances.knows(edge, tasks)
         self.reports.new_session(edge)
         self._ahead.pop(edge, None)
         self._prepare(session, join)
         for flow in self.exchange.under_way(edge):
             if flow.transfer.direction == "down":
-                self._go_on_sending(flow, held, join.tasks, now)
-            elif flow.task not in join.tasks:
+                self._go_on_sending(flow, held, tasks, now)
+            elif flow.task not in tasks:
                 self._cancel(flow, now)
             elif not flow.granted:
                 flow.released = flow.received  # the rest was lost with the session
         self._late_bytes.pop(edge, None)  # they were lost with the former session
         self._pushes.pop(edge, None)  # it says again what still holds
-        self._forget_notes(edge, lambda task: task not in join.tasks)
-        latest: Mapping[int, int] = self.deliveries.of_edge.get(edge, {})
+        self._forget_notes(edge, lambda task: task not in tasks)
         for number in held:  # the edge has not learned of these deliveries
             if number in latest:
                 self.send(edge, Delivered(number, latest[number]))
             elif number not in self.exchange.of_edge[edge]:
                 self.send(edge, Dropped(number))
         self.probes.begin(edge)
+        return tasks
 
     def _go_on_sending(
         self, flow: PacedFlow, held: dict[int, int], tasks: Collection[int], now: int

@@ -72,6 +72,15 @@ class EdgeTransfers:
         return [[number, download.incoming.received] for number, download in self.downloads.items()]
 
     @property
+    def begins(self) -> list[list[int]]:
+        """(transfer, task) of those that begin a task."""
+        return [
+            [number, download.incoming.task]
+            for number, download in self.downloads.items()
+            if download.incoming.offer.kind == TASK
+        ]
+
+    @property
     def tasks(self) -> list[int]:
         """Tasks whose model is not yet delivered."""
         return [download.incoming.task for download in self.downloads.values()]

@@ -296,6 +296,7 @@ class EdgeWork:
             sorted({*self.edge.open_tasks, *transfers.tasks}),
             transfers.held,
             side.frozen_digest,
+            begins=transfers.begins,
         )
 
     def welcomed(self) -> None:

@@ -29,7 +29,7 @@ from edgefl.clocks.wall.coordinator.thread_messages import Heard, Noticed, Rang,
 from edgefl.clocks.wall.coordinator.workers import Evaluator, serve_evaluations
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
 from edgefl.jobs import Evaluate
-from edgefl.protocol.messages import Join, Ready
+from edgefl.protocol.messages import Join, Joined, Ready
 from edgefl.strategies.base.events_and_decisions import Finish
 from emulator.clock import Agenda, WallClock
 from emulator.fidelity import Fidelity
@@ -243,7 +243,8 @@ def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
     links = Completions([])
     pacing = paced([], links, SimpleNamespace(joined=lambda routing: None), sessions, clock, host)
     links.fidelity, links.training, links.native = Fidelity(), links, lambda edge: native
-    links.overdue = links.gone = links.entered = links.behind_s = lambda *_: 0.0
+    links.overdue = links.gone = links.behind_s = lambda *_: 0.0
+    links.entered = lambda session, join: join.tasks
     pacing.started = True
     pacing.clock.start()
     pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
@@ -251,6 +252,20 @@ def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
     join = Join("", "", "", 10, tasks, [])
     pacing._entered(Entered(SimpleNamespace(edge="a", routing=b"r"), join))
     assert links.fidelity.reasons() == reasons
+
+
+def test_the_core_hears_of_the_tasks_that_an_edge_really_has() -> None:
+    """The transport gives up the transfer that begins task 8, so the edge has lost this task."""
+    host, heard = Asleep(), []
+    clock = WallClock(1.0, host.monotonic_ns)
+    links, router = Completions([]), SimpleNamespace(joined=lambda routing: None)
+    pacing = paced([], links, router, Sessions(EXPECTED, 1), clock, host)
+    links.native, links.entered = lambda edge: [True, True], lambda session, join: [7]
+    pacing.started, pacing.tell = True, heard.append
+    pacing.clock.start()
+    join = Join("", "", "", 10, [7, 8], [[3, 100]], begins=[[3, 8]])
+    pacing._entered(Entered(SimpleNamespace(edge="a", routing=b"r"), join))
+    assert [each.message for each in heard] == [Joined(10, [7])]
 
 
 def test_a_pacing_thread_that_was_stopped_is_strained() -> None:

@@ -47,6 +47,7 @@ from edgefl.protocol.messages import (
     CancelTask,
     Credit,
     Delivered,
+    Dropped,
     FreshRequest,
     Join,
     LimitExceeded,
@@ -317,6 +318,21 @@ def test_bytes_that_were_due_but_lost_are_sent_again_at_once(rig: Rig) -> None:
     assert (
         rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))] and rig.fidelity.transfers_late == 1
     )
+
+
+def test_an_edge_whose_download_is_given_up_does_not_have_its_task(rig: Rig) -> None:
+    """Another process of the edge had the model meanwhile, in a transfer of its own."""
+    outgoing = rig.carry()
+    rig.until(80 * MS)
+    rig.breaks("a")
+    assert rig.joins("a", [1, 7], [[99, 30_000], [outgoing.number, 0]], [[99, 7]]) == [1]
+    assert [
+        message.transfer for _, message, _ in rig.sent["a"] if isinstance(message, Dropped)
+    ] == [99]
+    rig.breaks("a")
+    held = [[outgoing.number, 0]]
+    assert rig.joins("a", [1], held, [[outgoing.number, 1]]) == [1], "it goes on"
+    assert rig.joins("a", [3], [[98, 10]]) == [3], "a fresher model for a task that it works on"
 
 
 @pytest.mark.parametrize("held", [[], [[1, 40_001]], [[2, 100]]])
