@@ -214,7 +214,8 @@ def walks(tree: Path) -> Iterator[Row]:
         files, hops = walk(tree, [*base, WALL], update, "", folder)
         yield Row("an update, wall clock, both processes: files", files)
         start = "edgefl/cli.py:main"
-        files, _ = walk(tree, [*base, VIRTUAL], start, "emulator/links/link.py:__init__", folder)
+        words = [*base, VIRTUAL, "--out", "first"]  # no former runs are there
+        files, _ = walk(tree, words, start, "emulator/links/link.py:__init__", folder)
         yield Row("from the experiment file to the first link: files", files)
         plot = ["plot", "runs/walk", "--kind", "accuracy", "--overwrite"]
         files, _ = walk(tree, plot, start, "results/figures/curves.py:draw_line", folder)
