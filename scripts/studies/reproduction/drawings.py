@@ -65,15 +65,18 @@ def values(
 
 
 def gains(results: Results, *rows: Row, column: str) -> Panels:
-    """Return a point at each row's ``x``: how much ``which`` is better ``than``, and the range."""
+    """Return a point at each row's ``x``: how much ``which`` is better ``than``, and the interval
+    that its verdict has; before the first look there is none.
+    """
     panels: Panels = {}
     for row, runs, points in _with_runs(results, rows, panels):
         try:
             found = rules.paired(runs, row["which"], row["than"], column)
         except NoResults:
             continue
-        each = found.differences.values()
-        points.append(Point(row["x"], found.mean, min(each), max(each)))
+        bounds = found.interval
+        low, high = (None, None) if bounds is None else (bounds.low, bounds.high)
+        points.append(Point(row["x"], found.mean, low, high))
     return panels
 
 
