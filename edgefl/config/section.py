@@ -239,6 +239,7 @@ def _counterpart(key: str, value: Any, valid: Sequence[str]) -> str:
 
 def _plain(message: str) -> str:
     """Rewrite pydantic's sentence in the style of our messages."""
+    message = re.sub(r"\b0\.0{12,}\d+", lambda digits: f"{float(digits[0]):g}", message)
     for start in ("Input should be ", "String should "):
         if message.startswith(start):
             return (

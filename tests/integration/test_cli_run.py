@@ -70,6 +70,10 @@ def summary(directory: Path) -> dict[str, Any]:
             "strategies[0].period_s: expected greater than or equal to 0.000000001",
         ),
         (
+            'run small.toml strategies=[{strategy="fadas",epsilon=1e-40}]',
+            "strategies[0].epsilon: expected greater than or equal to 1e-37, found 1e-40",
+        ),
+        (
             "data plot small.toml --out labels.jpg",
             "--out labels.jpg: expected a file that ends in .png",
         ),
