@@ -5,9 +5,7 @@ A command's module is imported when the command is used, not for the list of the
 
 from __future__ import annotations
 
-import errno
 import importlib
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -24,7 +22,7 @@ from edgefl.clocks.ctrl_c import ended_like_ctrl_c
 from edgefl.entry_points import entries
 from edgefl.errors import UNREADABLE, Bug, UserError, nearest, printable, told, users_place
 from edgefl.exit_status import BAD_INPUT, FAILED, INTERRUPTED, OVER
-from emulator.errors import BadValue
+from emulator.errors import NO_ROOM, BadValue, flush_or_give_up
 
 # panel of `edgefl --help` -> name -> where it is, None: in a plug-in; in the order of the help
 PANELS: dict[str, dict[str, str | None]] = {
@@ -72,7 +70,6 @@ COMMANDS = {name: place for commands in PANELS.values() for name, place in comma
 PANEL_OF = {name: panel for panel, commands in PANELS.items() for name in commands}
 GROUP = "edgefl.commands"  # of the entry points of other commands: a function, or a typer.Typer
 LIVE = "--live"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_TEMPORARY = "No usable temporary directory"  # of tempfile: no folder that it knows takes a file
 APP = "app"  # what a module calls its group of commands
 DOCSTRING = re.compile(r'\) -> None:\n    """(.+?)(?:\n\n|""")', re.DOTALL)  # first paragraph
@@ -225,7 +222,7 @@ def main() -> None:
             _refuse(f"{error.filename}: cannot be read or written ({error.strerror})")
         if error.errno not in NO_ROOM and NO_TEMPORARY not in str(error):
             raise
-        _flush_or_give_up()
+        flush_or_give_up()
         printed = "a result, or what is printed,"
         what = error.filename or ("a temporary file" if NO_TEMPORARY in str(error) else printed)
         _refuse(f"{what} cannot be written ({error.strerror})")
@@ -244,14 +241,6 @@ def main() -> None:
             raise
         _refuse(explained(error, sys.argv[1:]))
     sys.exit(status if isinstance(status, int) else OVER)
-
-
-def _flush_or_give_up() -> None:
-    """Redirect stdout to /dev/null if it accepts nothing, so that Python's exit does not fail."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str, status: int = BAD_INPUT) -> None:

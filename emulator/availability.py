@@ -18,7 +18,6 @@ Recordings are CSV of intervals, or the JSON of FLHetBench and FedScale:
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ import numpy as np
 
 from emulator.errors import BadValue, valid_name
 from emulator.faults import Fault
-from emulator.plain_text import decoded
+from emulator.plain_text import csv_rows, decoded
 from emulator.units import FOREVER, NS_PER_S
 
 AWAY = "freeze"  # the kind of fault: no byte passes, and computing stands still
@@ -219,12 +218,7 @@ def recorded_presence(
 
 def _csv(text: str, name: str, period_s: float | None) -> dict[str, Presence]:
     rows: dict[str, list[tuple[float, float]]] = {}
-    reader = csv.reader(text.splitlines())
-    try:
-        lines = [(reader.line_num, cells) for cells in reader]
-    except csv.Error as error:
-        raise BadValue(f"{name}: is no CSV ({error})") from None
-    for number, cells in lines:
+    for number, cells in csv_rows(text, name):
         row = [cell.strip() for cell in cells]
         if not any(row) or row == COLUMNS:
             continue

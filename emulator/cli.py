@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
 from typing import Annotated
 
@@ -15,9 +13,7 @@ from emulator.commands.profiles import profiles
 from emulator.commands.proxy import proxy
 from emulator.commands.tdma import tdma
 from emulator.commands.transfer import transfer
-from emulator.errors import BadValue
-
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from emulator.errors import NO_ROOM, BadValue, flush_or_give_up
 
 app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
 app.command(epilog="Example: emulator calibrate --command './train.py --epochs 1' --samples 2000")(
@@ -79,7 +75,7 @@ def run(args: list[str]) -> int:
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        _flush_or_give_up()
+        flush_or_give_up()
         message = f"{error.filename or 'what is printed'}: cannot be written ({error.strerror})"
     except Exception as error:
         if not hasattr(error, "format_message"):  # of click; typer 0.20 has no name for its errors
@@ -91,14 +87,6 @@ def run(args: list[str]) -> int:
         )
     print(f"emulator: {message}", file=sys.stderr)
     return 2
-
-
-def _flush_or_give_up() -> None:
-    """Redirect stdout to /dev/null if it accepts nothing, so that Python's exit does not fail."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ work; or the device takes its real time.
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 from bisect import bisect_right
@@ -21,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from emulator.errors import BadValue, check_positive, check_whole, valid_name
-from emulator.plain_text import read_text
+from emulator.plain_text import csv_rows, read_text
 from emulator.units import FOREVER, NS_PER_S, to_ns
 
 
@@ -115,12 +114,9 @@ def read_device_table(path: Path, column: str) -> list[float]:
     """
     name = f"device table {path}"
     try:
-        reader = csv.reader(read_text(path, name).splitlines())
-        rows = [(reader.line_num, row) for row in reader]
+        rows = csv_rows(read_text(path, name), name)
     except OSError as error:
         raise BadValue(f"{name}: cannot be read ({error.strerror})") from None
-    except csv.Error as error:
-        raise BadValue(f"{name}: is no CSV ({error})") from None
     header = [cell.strip() for cell in rows[0][1]] if rows else []
     if header and header[0][:1] in ("[", "{"):
         raise BadValue(f"{name}: is JSON, expected CSV with a header and a row for each device")

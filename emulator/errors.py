@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import math
+import os
+import sys
 from collections.abc import Iterable
 from typing import Any
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class BadValue(ValueError):
@@ -59,3 +64,11 @@ def check_positive(what: str, value: float) -> None:
     """Raise BadValue unless ``value`` is a finite number above 0."""
     if not 0 < value < math.inf:
         raise BadValue(f"{what} {value}: expected a number above 0")
+
+
+def flush_or_give_up() -> None:
+    """Redirect stdout to /dev/null if it accepts nothing, so that Python's exit does not fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,6 +7,7 @@ that is not UTF-8; a file that cannot be opened stays an OSError. ``write_file``
 
 from __future__ import annotations
 
+import csv
 import io
 import os
 from collections.abc import Iterable, Iterator
@@ -75,3 +76,12 @@ def _decoded(data: bytes, name: object, before: int) -> str:
             f" {'UTF-16' if wide else 'Latin-1'}): save it as UTF-8"
         )
     return text.removeprefix(MARK) if before == 0 else text
+
+
+def csv_rows(text: str, name: object) -> list[tuple[int, list[str]]]:
+    """Return (line, cells) of the rows of a CSV text. BadValue if it is none."""
+    reader = csv.reader(text.splitlines())
+    try:
+        return [(reader.line_num, cells) for cells in reader]
+    except csv.Error as error:
+        raise BadValue(f"{name}: is no CSV ({error})") from None

@@ -288,8 +288,9 @@ class Coordinator:
 
     def _urged_again(self, task: OpenTask | None) -> list[Output]:
         """Urge an edge once more: its former session may have lost the note."""
-        urge = task is not None and task.urged and task.phase in IN_TRAINING
-        return [Send(task.edge, UrgeTask(task.number))] if task is not None and urge else []
+        if task is None or not task.urged or task.phase not in IN_TRAINING:
+            return []
+        return [Send(task.edge, UrgeTask(task.number))]
 
     def _takes_part(self, edge: str, samples: int, now: int) -> list[Output]:
         """The edge takes part from now on. Its task, if it is still open, goes on."""

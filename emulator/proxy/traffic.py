@@ -395,7 +395,7 @@ class Traffic:
             end.writable = False
             return
         except OSError as error:
-            # with nothing more to read, or nobody to get it
+            # nothing more can be read, or the other end takes no more
             if end.finished or end.other.refused or error.errno not in PEER_GONE:
                 self._fail(end, error)
             else:
