@@ -132,6 +132,9 @@ class SimulatedMailbox:
         self.waiting: SimulatedThread | None = None
         self.fd = self  # what the reader waits for
 
+    def close(self) -> None:
+        self.waiting = None
+
     def put(self, *items: Any) -> None:
         self.items.extend(items)
         if self.waiting is not None:

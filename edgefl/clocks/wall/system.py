@@ -84,11 +84,18 @@ class Mailbox:
             weakref.finalize(self, end.close).atexit = False
         self.fd = self._ours.fileno()
 
+    def close(self) -> None:
+        """Close the descriptors. What is put from now on wakes nobody."""
+        self._signalled = True
+        self._ours.close()
+        self._theirs.close()
+
     def put(self, *items: Any) -> None:
         self._items.extend(items)
         if not self._signalled:
             self._signalled = True
-            self._theirs.send(b"!")
+            with suppress(OSError):  # it is being closed at this moment
+                self._theirs.send(b"!")
 
     def take(self, woken: bool = True) -> list[Any]:
         """Take all items that are in the queue now. ``woken``: the descriptor was readable.

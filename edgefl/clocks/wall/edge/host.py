@@ -568,6 +568,7 @@ class EdgeProcess:
             self._shared.reporter.end()
             poller.close()
             context.destroy(linger=0)
+            self.mailbox.close()  # this object may wait long for a garbage collection
         return self.outcomes
 
     def inject(self, fault: InjectFault) -> None:

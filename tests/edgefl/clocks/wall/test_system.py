@@ -206,3 +206,11 @@ def test_a_mailbox_that_is_dropped_closes_its_descriptors() -> None:
     del mailbox
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(fd)
+
+
+def test_what_is_put_into_a_closed_mailbox_wakes_nobody(mailbox: Mailbox) -> None:
+    fd = mailbox.fd
+    mailbox.close()
+    mailbox.put(1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
