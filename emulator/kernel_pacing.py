@@ -22,6 +22,7 @@ import os
 import socket as sockets
 import struct
 from contextlib import suppress
+from typing import NamedTuple
 
 from emulator.units import NS_PER_S
 
@@ -31,11 +32,19 @@ UNLIMITED = 2**64 - 1
 USUAL_ROOM = 1 << 16  # of a socket's buffer, about
 # in Linux' struct tcp_info: all bytes sent, and those of them that were sent again
 SENT_AT, SENT = 200, struct.Struct("@QQ")
-WINDOW_AT, WINDOW = 80, struct.Struct("@I")  # of congestion, in segments
+RTT_AT, WINDOW_AT = 68, 80  # the smoothed round-trip time, in us; congestion window, in segments
+U32 = struct.Struct("@I")
 INFO_BYTES = SENT_AT + SENT.size
 BURST_SEGMENTS, MOST_BURST_BYTES = 5, 1 << 16
 SEGMENT_BYTES = (536, 9000)  # what every host accepts; a jumbo frame
 OWN_RATE, OTHERS = b"bbr", (b"cubic", b"reno")
+
+
+class Burst(NamedTuple):
+    """What the kernel sends at once on a connection, and when TCP's acknowledgement comes."""
+
+    size_bytes: int
+    rtt_ns: int
 
 
 def segment_for(burst: int) -> int:
@@ -87,13 +96,14 @@ class PacedConnection:
                 self._room = left
                 socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, left)
 
-    def burst(self) -> int:
-        """The bytes that the kernel sends at once now. Pacing does not change them."""
-        segments = BURST_SEGMENTS
+    def burst(self) -> Burst:
+        """What the kernel sends at once now. Pacing does not change it."""
+        segments, rtt_us = BURST_SEGMENTS, 0
         with suppress(OSError), _Borrowed(self.fd, self.inode) as socket:
             info = socket.getsockopt(sockets.IPPROTO_TCP, sockets.TCP_INFO, INFO_BYTES)
-            segments = max(WINDOW.unpack_from(info, WINDOW_AT)[0] // 2, segments)
-        return min(segments * self.segment, MOST_BURST_BYTES)
+            (rtt_us,), (window,) = U32.unpack_from(info, RTT_AT), U32.unpack_from(info, WINDOW_AT)
+            segments = max(window // 2, segments)
+        return Burst(min(segments * self.segment, MOST_BURST_BYTES), 1000 * rtt_us)
 
     def unsent(self) -> int:
         """The bytes that have not left; 0: the connection is closed."""

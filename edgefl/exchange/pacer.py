@@ -15,6 +15,7 @@ from edgefl.protocol.messages import MAX_PAIRS, MAX_PIECE_BYTES, SPACED_BYTES
 from emulator.capacity.service import WORK_PER_BYTE, Steady
 from emulator.clock import Ticket
 from emulator.fidelity import Fidelity
+from emulator.kernel_pacing import Burst
 from emulator.links.bottleneck import SharedLink
 from emulator.links.link import Booking, Link
 from emulator.links.network import Completion, Network, Transfer
@@ -156,12 +157,12 @@ class PacedFlow(Flow):
         rtt_ns: int,
         now: int,
         native_bit_s: int | None = None,
-        burst: int | None = None,
+        burst: Burst | None = None,
     ) -> None:
         """Choose the pieces of a transfer whose link has it since ``now``.
 
         ``native_bit_s``: the rate of the last transfer on this path, if it is native. ``burst``:
-        the bytes that the kernel sends at once, if it can pace this transfer.
+        of this path, in emulated time, if the kernel can pace the transfer.
         """
         if network.link(self.transfer.edge, self.transfer.direction).capacity is None:
             self.shape_native(native_bit_s)
@@ -175,11 +176,12 @@ class PacedFlow(Flow):
         self.far_ns = pace.far_ns
         link, booking = network.booked(self.transfer)
         if burst is not None and booking is not None and link.steady(booking) is not None:
-            burst_ns, busy_ns = burst * 8 * NS_PER_S // rate, pace.window_ns // BUSY_OF_WINDOW
+            burst_ns = burst.size_bytes * 8 * NS_PER_S // rate
+            answer_ns = burst.rtt_ns + pace.window_ns // BUSY_OF_WINDOW
             # neither bursts that show, nor more than the path carries in so short segments
             longest_ns = int(FIRST_OF_WINDOW * pace.window_ns)
-            shown = burst * LEAST_BURSTS > self.transfer.size or burst_ns > longest_ns
-            self.kernel = not shown and BURSTS_UNDER_WAY * burst_ns >= rtt_ns + busy_ns
+            shown = burst.size_bytes * LEAST_BURSTS > self.transfer.size or burst_ns > longest_ns
+            self.kernel = not shown and BURSTS_UNDER_WAY * burst_ns >= answer_ns
             self.burst_ns = burst_ns if self.kernel else 0
 
     def shape_native(self, native_bit_s: int | None) -> None:
@@ -226,10 +228,10 @@ class PacedFlow(Flow):
         """How long before it is due a byte leaves that the kernel paces.
 
         The last byte of a burst is then as early as that of a first piece may be. The time of the
-        first burst after a pause counts half.
+        first burst after a pause counts half, and bursts may become longer by a third.
         """
         quarter_ns = self.transfer.size // 4 * 8 * NS_PER_S // self.rate_bit_s
-        over_ns = max(3 * self.burst_ns // 2 - self.piece_ns, 0)
+        over_ns = max(2 * self.burst_ns - self.piece_ns, 0)
         return max(min(self.window_ns, quarter_ns) - over_ns, 0)
 
     @property
@@ -480,7 +482,7 @@ class Pacer:
         now: int,
         host_now: int,
         slots: tuple[int, ...] | None = None,
-        burst: int | None = None,
+        burst: Burst | None = None,
     ) -> None:
         """Put the transfer on its link at ``now``.
 

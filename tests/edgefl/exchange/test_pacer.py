@@ -19,6 +19,7 @@ from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Update
 from emulator.capacity.rates import Constant, Lowest, Windows
 from emulator.delay import Latency
+from emulator.kernel_pacing import Burst
 from emulator.links.bottleneck import Bottleneck
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
@@ -551,12 +552,13 @@ class KernelRig(Rig):
 
     BURST = 4_000  # two of them last for 10 ms at up to 6 Mbit/s
 
-    def kernel(self, elements: int, burst: int | None = BURST) -> PacedFlow:
+    def kernel(self, elements: int, burst: int | None = BURST, rtt_ns: int = 0) -> PacedFlow:
         self.pacer.pace = PiecePlan(50 * MS, 20 * MS, 2 * MS, far_ns=200 * MS)
         outgoing = Outgoing(1, Update(1, 0, {"w": np.zeros(elements, np.float32)}))
         transfer = Transfer(1, "a", "down", outgoing.size, outgoing.kind)
         flow = PacedFlow(transfer, 1, outgoing, meta=len(outgoing.meta))
-        self.pacer.begin(flow, 0, self.now, self.now, burst=burst)
+        of_path = None if burst is None else Burst(burst, rtt_ns)
+        self.pacer.begin(flow, 0, self.now, self.now, burst=of_path)
         return flow
 
     def leaves(self, flow: PacedFlow, late_ns: int = 0) -> list[tuple[int, int]]:
@@ -580,8 +582,8 @@ def test_the_kernel_sends_no_byte_late_or_ahead_of_the_window(
     for released, left_ns in rig.leaves(flow, late_ns=150 * MS if late else 0):
         due_ns = take(rate, flow.meta + released) + latency_ns
         assert left_ns <= max(due_ns, rig.now)
-        # a whole burst leaves at once
-        assert due_ns - left_ns + 3 * burst_ns // 2 <= flow.window_ns + flow.piece_ns + 2
+        # a whole burst leaves at once, and may be longer by a third
+        assert due_ns - left_ns + 2 * burst_ns <= flow.window_ns + flow.piece_ns + 2
         assert flow.due_at[released] == due_ns
 
 
@@ -596,19 +598,20 @@ def test_a_wake_up_that_is_late_by_less_than_the_queue_delays_no_byte() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "elements", "burst"),
+    ("rate", "elements", "burst", "rtt_ms"),
     [
-        (2 * MBIT, 250_000, None),  # a kernel that cannot
-        (200_000, 250_000, 4_000),  # a burst would take 160 ms
-        (2 * MBIT, 30_000, 4_000),  # a burst would be 1/30 of the transfer
-        (100 * MBIT, 250_000, 4_000),  # a congestion window would last for 0.6 ms
+        (2 * MBIT, 250_000, None, 0),  # a kernel that cannot
+        (200_000, 250_000, 4_000, 0),  # a burst would take 160 ms
+        (2 * MBIT, 30_000, 4_000, 0),  # a burst would be 1/30 of the transfer
+        (100 * MBIT, 250_000, 4_000, 0),  # a congestion window would last for 0.6 ms
+        (2 * MBIT, 250_000, 4_000, 30),  # for 32 ms, and an answer may take 40 ms
     ],
 )
 def test_where_a_burst_would_show_this_process_paces(
-    rate: int, elements: int, burst: int | None
+    rate: int, elements: int, burst: int | None, rtt_ms: int
 ) -> None:
     rig = KernelRig(rate)
-    flow = rig.kernel(elements, burst)
+    flow = rig.kernel(elements, burst, rtt_ms * MS)
     assert not flow.kernel
     while flow.released < flow.body:
         rig.step()

@@ -71,7 +71,7 @@ from edgefl.record.files import PING, TRAINING
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.clock import Agenda, Ticket, WallClock
 from emulator.fidelity import Fidelity
-from emulator.kernel_pacing import PacedConnection
+from emulator.kernel_pacing import Burst, PacedConnection
 from emulator.links.network import Completion, Network, Transfer
 from emulator.tdma.channel import ChannelLink
 from emulator.units import NS_PER_S
@@ -427,8 +427,8 @@ class Transport:
             self.paced[KERNEL if flow.kernel else PROCESS] += 1
         self._suspend_absent(edge, now)
 
-    def _burst(self, edge: str, flow: PacedFlow) -> int | None:
-        """The bytes that the kernel sends at once on this path; None: it cannot pace the transfer.
+    def _burst(self, edge: str, flow: PacedFlow) -> Burst | None:
+        """What the kernel sends at once on this path; None: it cannot pace the transfer.
 
         Notes to an edge that trains must not wait behind a queue in the kernel, so it gets only
         what an edge does not train beside.
@@ -436,10 +436,12 @@ class Transport:
         session = self.sessions.get(edge)
         if session is None or not session.segment or session.rtt_ns == UNKNOWN_RTT:
             return None
-        if flow.transfer.kind == UPDATE:
-            return flow.content.offer.burst or None
-        paced = self._paced(session)
-        return None if flow.transfer.kind != TASK or paced is None else paced.burst()
+        paced, kind = self._paced(session), flow.transfer.kind
+        if paced is None or kind not in (TASK, UPDATE):
+            return None
+        burst = paced.burst()  # of an edge's socket, only the size differs
+        size_bytes = flow.content.offer.burst if kind == UPDATE else burst.size_bytes
+        return Burst(size_bytes, int(burst.rtt_ns * self.clock.speed)) if size_bytes else None
 
     def _resume(self, flow: PacedFlow, received: int, now: int) -> None:
         """Continue a transfer in a new session, whose connection the kernel may not pace.

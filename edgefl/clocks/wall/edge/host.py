@@ -353,7 +353,7 @@ class EdgeHost:
         """
         if self.link.joined:
             if isinstance(message, Offer) and self.link.paced is not None:
-                message = replace(message, burst=self.link.paced.burst())
+                message = replace(message, burst=self.link.paced.burst().size_bytes)
             self._send(message, body)
         return self.link.joined
 

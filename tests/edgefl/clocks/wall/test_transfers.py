@@ -67,6 +67,7 @@ from edgefl.protocol.messages import (
 from edgefl.strategies.base.events_and_decisions import Grant
 from emulator.faults import Fault
 from emulator.fidelity import Fidelity
+from emulator.kernel_pacing import Burst
 from emulator.links.network import Completion, Transfer
 from emulator.units import FOREVER, NS_PER_S
 
@@ -853,8 +854,8 @@ class PacedPeer:
     def limit(self, bytes_s: int | None) -> None:
         self.asked.append(bytes_s)
 
-    def burst(self) -> int:
-        return 4_000
+    def burst(self) -> Burst:
+        return Burst(4_000, 0)
 
 
 class PacingKernel:

@@ -117,6 +117,24 @@ def test_a_descriptor_that_is_used_again_is_not_cut(context: zmq.Context) -> Non
     assert wired.heard() == [(new, [b"still here"])]
 
 
+@pytest.mark.skipif(not hasattr(sockets, "TCP_USER_TIMEOUT"), reason="an option of Linux")
+def test_tcp_closes_connections_whose_other_end_is_gone(context: zmq.Context) -> None:
+    wired = Wired(context)
+    fd = wired.router.connections[wired.routing(wired.peer())].fd
+    with sockets.socket(fileno=os.dup(fd)) as connection:
+
+        def option(level: int, name: int) -> int:
+            return connection.getsockopt(level, name)
+
+        assert option(sockets.SOL_SOCKET, sockets.SO_KEEPALIVE) == 1
+        idle_s = option(sockets.IPPROTO_TCP, sockets.TCP_KEEPIDLE)
+        tries = option(sockets.IPPROTO_TCP, sockets.TCP_KEEPCNT)
+        silent_s = idle_s + tries * option(sockets.IPPROTO_TCP, sockets.TCP_KEEPINTVL)
+        unanswered_s = option(sockets.IPPROTO_TCP, sockets.TCP_USER_TIMEOUT) / 1000
+        # an outage of 30 s closes none
+        assert 30 < silent_s <= 120 and 30 < unanswered_s <= 120
+
+
 # ------------------------------------------------------------------ IPv6
 IPV6 = pytest.mark.skipif(not Path("/proc/net/if_inet6").exists(), reason="no IPv6 here")
 
