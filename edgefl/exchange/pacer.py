@@ -224,14 +224,19 @@ class PacedFlow(Flow):
         return received
 
     @property
+    def at_once_ns(self) -> int:
+        """Link time of what may leave at once: the first piece, or a burst of the kernel."""
+        return max(self.piece_ns, self.burst_ns)
+
+    @property
     def early_ns(self) -> int:
         """How long before it is due a byte leaves that the kernel paces.
 
-        The last byte of a burst is then as early as that of a first piece may be. The time of the
-        first burst after a pause counts half, and bursts may become longer by a third.
+        The last byte of a burst is then as early as it may be. The time of the first burst after a
+        pause counts half, and bursts may become longer by a sixth.
         """
         quarter_ns = self.transfer.size // 4 * 8 * NS_PER_S // self.rate_bit_s
-        over_ns = max(2 * self.burst_ns - self.piece_ns, 0)
+        over_ns = max(7 * self.burst_ns // 4 - self.at_once_ns, 0)
         return max(min(self.window_ns, quarter_ns) - over_ns, 0)
 
     @property
@@ -407,14 +412,14 @@ class PacedFlow(Flow):
     def ahead(self, network: Network, body_bytes: int, at_ns: int, tolerance_ns: int) -> bool:
         """Whether ``body_bytes`` (total), at the receiver at ``at_ns``, were too early.
 
-        Too early is: ahead of the service curve by more than the window and a piece, or by more
-        than a quarter of the transfer and a piece. The curve is the network's, so this also finds
-        mistakes of ``plan_release``.
+        Too early is: ahead of the service curve by more than the window and what may leave at once,
+        or by more than a quarter of the transfer and a piece. The curve is the network's, so this
+        also finds mistakes of ``plan_release``.
         """
         due_ns, latest_ns = self.due_at.get(body_bytes), at_ns + tolerance_ns
         if due_ns is None:
             return False
-        if latest_ns < due_ns - self.window_ns - self.piece_ns:
+        if latest_ns < due_ns - self.window_ns - self.at_once_ns:
             return True
         if self.completion is not None:
             return False  # the network no longer has its curve
