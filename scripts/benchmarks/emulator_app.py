@@ -267,7 +267,7 @@ def _run(config: Experiment, elements: int, base: Path, priority: bool, patience
         time.sleep(JOINING_S if children else 0)
         children.append(fork_edge(names[-1], port, config, layout))
         message, samples = _until_told(control, psutil.Process(process.pid), patience_s)
-        fidelity = ended(message).summary["fidelity"]
+        fidelity = ended(message, control).summary["fidelity"]
         process.wait()
     notes = orjson.loads((base / "notes.json").read_bytes())
     with (base / "out" / "links.csv").open(encoding="utf-8") as file:

@@ -214,7 +214,7 @@ def trial(
         answer = control.receive(PATIENCE_S)
         if answer is None:
             raise UserError(f"{', '.join(names)}: the run did not end within {PATIENCE_S:g} s")
-        found.summary = ended(answer).summary
+        found.summary = ended(answer, control).summary
         coordinator.wait()
     finally:
         coordinator.kill()

@@ -36,7 +36,7 @@ from table import run as run_bench
 
 from edgefl.actor import COORDINATOR, Send
 from edgefl.clocks.ipc import Channel
-from edgefl.clocks.process_messages import FROZEN, Listening, RunEnded, StartRun
+from edgefl.clocks.process_messages import FROZEN, Listening, ProgressLine, RunEnded, StartRun
 from edgefl.clocks.processes import ONE_THREAD, keep_freed_memory
 from edgefl.clocks.wall import keys as curve
 from edgefl.clocks.wall.edge.host import EdgeHost
@@ -162,7 +162,7 @@ def run(elements: int, config: Experiment, base: Path, keyed: bool = False) -> O
     coordinator.wait()
     for pid in children:
         os.waitpid(pid, 0)  # the edge ends when it learns that the run is over
-    outcome.summary = ended(message).summary
+    outcome.summary = ended(message, control).summary
     outcome.rounds_s = round_times(base / "out" / "events.jsonl")
     return outcome
 
@@ -200,7 +200,10 @@ def listening(control: Channel, config: Experiment, base: Path, keys: Path | Non
     return heard.port
 
 
-def ended(message: Any) -> RunEnded:
+def ended(message: Any, control: Channel) -> RunEnded:
+    """The end of a run. ``message``: the first that its coordinator sent, maybe a line to read."""
+    while isinstance(message, ProgressLine):
+        message = control.receive()
     if not isinstance(message, RunEnded):
         raise UserError(f"the run failed: {message}")
     return message
