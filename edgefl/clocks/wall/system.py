@@ -85,7 +85,7 @@ class Mailbox:
         self.fd = self._ours.fileno()
 
     def close(self) -> None:
-        """Close the descriptors. What is put from now on wakes nobody."""
+        """Close the descriptors. A later ``put`` wakes no reader."""
         self._signalled = True
         self._ours.close()
         self._theirs.close()

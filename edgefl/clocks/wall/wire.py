@@ -32,9 +32,9 @@ from emulator.kernel_pacing import PacedConnection
 # Messages per peer. At the limit of received messages, TCP stops the peer. At the limit of messages
 # to send, the peer does not read: its session ends. Credits and windows limit a transfer's bytes.
 MOST_RECEIVED, MOST_TO_SEND = 1_000, 10_000
-# TCP closes connections whose other end has ended without closing them, but not for an outage of
-# 30 s. Not libzmq's own heartbeats: it looks through the timers of all connections for each message
-# that answers one, which takes half a core with 10,000 edges.
+# TCP closes a connection whose other end is silent for 60 s (on Linux), so an outage of 30 s closes
+# none. libzmq's own heartbeats would take half a core with 10,000 edges: it searches the timers of
+# all connections for each message that answers one.
 KEEPALIVE = {
     zmq.TCP_KEEPALIVE: 1,
     zmq.TCP_KEEPALIVE_IDLE: 30,

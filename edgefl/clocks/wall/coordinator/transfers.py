@@ -439,7 +439,7 @@ class Transport:
         paced, kind = self._paced(session), flow.transfer.kind
         if paced is None or kind not in (TASK, UPDATE):
             return None
-        burst = paced.burst()  # of an edge's socket, only the size differs
+        burst = paced.burst()  # the edge's socket has another size, and the same round trip
         size_bytes = flow.content.offer.burst if kind == UPDATE else burst.size_bytes
         return Burst(size_bytes, int(burst.rtt_ns * self.clock.speed)) if size_bytes else None
 
