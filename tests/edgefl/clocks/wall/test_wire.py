@@ -120,7 +120,8 @@ def test_a_descriptor_that_is_used_again_is_not_cut(context: zmq.Context) -> Non
 @pytest.mark.skipif(not hasattr(sockets, "TCP_USER_TIMEOUT"), reason="an option of Linux")
 def test_tcp_closes_connections_whose_other_end_is_gone(context: zmq.Context) -> None:
     wired = Wired(context)
-    fd = wired.router.connections[wired.routing(wired.peer())].fd
+    peer = wired.peer()  # kept: its connection ends with it
+    fd = wired.router.connections[wired.routing(peer)].fd
     with sockets.socket(fileno=os.dup(fd)) as connection:
 
         def option(level: int, name: int) -> int:
