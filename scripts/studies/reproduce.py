@@ -49,7 +49,11 @@ def run(options: argparse.Namespace) -> int:
         Book(entries.values(), data).show()
         return 0
     named = [registry.find(name) for name in options.entry]
-    chosen = named if options.without_used else registry.with_used(named)
+    if options.part and len(named) != 1:
+        raise UserError(f"--part {options.part[0]}: expected one --entry, whose part it is")
+    if options.part and options.anew:
+        raise UserError(f"--anew forgets all parts of {named[0].name}: expected no --part")
+    chosen = named if options.without_used or options.part else registry.with_used(named)
     if not chosen and not options.pages:
         raise UserError("expected --entry NAME, --pages or --list; --list shows the names")
     status = 0
@@ -61,6 +65,7 @@ def run(options: argparse.Namespace) -> int:
             data,
             tuple(options.set),
             options.anew,
+            tuple(options.part),
             Budget(None if options.max_hours is None else options.max_hours * S_PER_H),
         )
         status = do([EntryRunner(entry, work) for entry in chosen], work)
@@ -101,6 +106,13 @@ def arguments() -> argparse.ArgumentParser:
         default=[],
         metavar="NAME",
         help="an entry to run, after those whose runs it uses; may be repeated",
+    )
+    parser.add_argument(
+        "--part",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="run only this part of the entry; may be repeated (default: all)",
     )
     parser.add_argument(
         "--without-used",

@@ -108,8 +108,10 @@ def test_rows_of_an_earlier_rule_are_run_again_where_it_matters(tmp_path: Path) 
     before = csv.read_text()
     csv.write_text(before.replace(",2\n", ",\n"))
     assert {row.rule for row in Tables(csv.parent, digits_entry()).rows} == {1}
+    shutil.rmtree(tmp_path / "runs")
     EntryRunner(digits_entry(), work_in(tmp_path)).run()  # its tuning has the convergence accuracy
-    assert {row.rule for row in Tables(csv.parent, digits_entry()).rows} == {2}
+    rows = Tables(csv.parent, digits_entry()).rows
+    assert len(rows) == RUNS and {row.rule for row in rows} == {2}
 
 
 def interrupted_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -170,6 +172,16 @@ def test_a_finished_run_or_measure_that_the_files_lack_is_read(tmp_path: Path) -
     EntryRunner(more, work_in(tmp_path)).run()
     rows = Tables(csv.parent, more).rows
     assert len(rows) == RUNS and all(row.numbers["down_MB"] for row in rows)
+
+
+def test_only_the_named_parts_are_run(tmp_path: Path) -> None:
+    (part,) = digits_entry().parts
+    entry = digits_entry(parts=(part, part.model_copy(update={"name": "second"})))
+    assert EntryRunner(entry, work_in(tmp_path, parts=("second",))).run() == Did()
+    rows = Tables(tmp_path / "results" / "data", entry).rows
+    assert [row.part for row in rows] == ["second"] * RUNS
+    with pytest.raises(UserError, match=r"digits: --part secnd: not there \(nearest: 'second'\)"):
+        EntryRunner(entry, work_in(tmp_path, parts=("secnd",)))
 
 
 def test_no_more_runs_begin_when_the_budget_is_spent(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from edgefl.clocks.choices import EngineName, Power
 from edgefl.clocks.setup.resumption import RunStage
 from edgefl.clocks.setup.rundir import git_commit
 from edgefl.config.file import FACTS, dump
-from edgefl.errors import UserError
+from edgefl.errors import UserError, nearest
 from edgefl.plugins.sweep.choice import facts_of, metric
 from edgefl.plugins.sweep.command import SweepLines
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
@@ -79,6 +79,7 @@ class Work:
     """What all entries of a command have in common.
 
     ``out``: of run directories. ``data``: of result files. ``changes``: to every config.
+    ``parts``: names of those to run; empty: all.
     """
 
     scale: Scale
@@ -87,6 +88,7 @@ class Work:
     data: Path
     changes: tuple[str, ...] = ()
     anew: bool = False
+    parts: tuple[str, ...] = ()
     budget: Budget = field(default_factory=Budget)
 
     @cached_property
@@ -108,9 +110,14 @@ class EntryRunner:
         self.entry, self.work = entry, work
         self.folder = work.out / f"{entry.name}-{work.scale}"
         self.lines = EntryLines()
-        parts = [part for part in entry.parts if work.scale in part.scales]
+        parts = {part.name: part for part in entry.parts if work.scale in part.scales}
+        for name in work.parts:
+            if name not in parts:
+                raise UserError(f"{entry.name}: --part {name}: not there{nearest(name, parts)}")
         self.plans = [
-            PartPlan(entry, part, work.scale, self.folder, work.changes) for part in parts
+            PartPlan(entry, part, work.scale, self.folder, work.changes)
+            for name, part in parts.items()
+            if name in (work.parts or parts)
         ]
         if entry.needs and work.scale is Scale.paper:
             raise UserError(f"{entry.name}: cannot be run here at the paper's scale: {entry.needs}")
@@ -255,7 +262,7 @@ class EntryRunner:
         """A run with this title has ended, or was broken off."""
         for place, run in enumerate(runs):
             used_s = clock.used_s(place)
-            if title(run.run.directory) != name or used_s is None or self._row(run.key):
+            if title(run.run.directory) != name or used_s is None or self._is_known(run):
                 continue
             used_s += used_before_s(run.run.directory)
             if self._take(run, used_s):
