@@ -45,6 +45,10 @@ ROOM_GRAINS = 2
 # On links that the kernel paces: most bytes that it gets at once, and the grains of a wake-up in
 # the time by which it gets them before their first one leaves. A piece is so many times as long.
 MOST_FAR_BYTES, FAR_GRAINS, FAR_PIECE = 1 << 19, 4, 5
+# On the slowest of these links a burst takes this part of the window. The longer it is, the later
+# bytes must leave so that none is too early (``early_ns``); the shorter, the more segments. With .8
+# and 100 links that end at once, busy edges read last bytes up to 60 ms late; with .6, 1 ms.
+BURST_OF_WINDOW = 0.6
 # A congestion window has two bursts. They must last for the round trip, and for the time by which a
 # busy receiver answers late: this part of the window.
 BURSTS_UNDER_WAY, BUSY_OF_WINDOW = 2, 5

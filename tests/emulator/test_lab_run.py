@@ -175,6 +175,9 @@ def test_a_bridge_background_traffic_and_this_machine() -> None:
             python(SEND, address, "1000"), capture_output=True, text=True, check=True
         )
         assert done.stdout.split()[0] == "1000"
+        until_s = time.monotonic() + 30
+        while not lab.traffic()[0].get("arrived", {}).get("bytes") and time.monotonic() < until_s:
+            time.sleep(0.05)  # on a busy machine it begins late
         (flow,) = lab.stop_traffic()
         number = lab.number
     assert (flow["from"], flow["to"]) == ("e1", "server")

@@ -99,7 +99,7 @@ from edgefl.config.toml import parsed
 from edgefl.disk import Disk, PatientDisk, WaitForRoom
 from edgefl.errors import Bug, UserError, undamaged
 from edgefl.exchange.machine import Effect, Exchange, FaultLives
-from edgefl.exchange.pacer import FIRST_OF_WINDOW, PacedFlow, Pacer, PiecePlan
+from edgefl.exchange.pacer import BURST_OF_WINDOW, PacedFlow, Pacer, PiecePlan
 from edgefl.protocol.codec import most_body
 from edgefl.protocol.messages import Setup
 from edgefl.record.files import CHECKPOINTS, CONFIG, EVENTS
@@ -737,7 +737,7 @@ class CoordinatorProcess:
         return self.system.paces and self.experiment.network.pacing != PROCESS
 
     def _segment(self) -> int | None:
-        """The length of TCP segments: a burst of the kernel on the slowest link is like a piece.
+        """The length of TCP segments, by the longest burst of the kernel on the slowest link.
 
         None: all links are native, or the kernel does not pace.
         """
@@ -747,7 +747,7 @@ class CoordinatorProcess:
             return None
         plan = piece_plan(self.experiment)
         piece_ns = plan.length_ns(len(self.experiment.edges.ids()))
-        burst_ns = min(piece_ns, int(FIRST_OF_WINDOW * plan.window_ns))
+        burst_ns = min(piece_ns, int(BURST_OF_WINDOW * plan.window_ns))
         slowest_bit_s = min(min(shape.rates_bit_s.values()) for shape in shapes)
         return segment_for(slowest_bit_s * burst_ns // (8 * NS_PER_S))
 
