@@ -20,8 +20,7 @@ from reproduction.results import Key, Tables, read_machines, setting_of
 from reproduction.runner import Budget, EntryLines, EntryRunner, Work, best_tried
 
 from edgefl.clocks.choices import Power
-from edgefl.clocks.setup.resumption import RunStage
-from edgefl.clocks.setup.rundir import git_commit
+from edgefl.clocks.setup.resumption import RunStage, git_commit
 from edgefl.config.experiment import Stop
 from edgefl.errors import UserError
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun

@@ -13,7 +13,9 @@ import hashlib
 import os
 import re
 import shlex
+import subprocess
 import time
+import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -48,6 +50,7 @@ from edgefl.results import families
 from edgefl.results.read import read_csv, read_events
 from edgefl.results.run_files import read_config, read_summary, runs_of, seed_name, title
 from edgefl.results.summary import BROKEN_OFF, LENGTHENED, counters
+from edgefl_testbed import NAME
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -386,7 +389,21 @@ class Resumption:
             if runs
         ]
         longer = "" if self.lengthening is None else f"lengthened ({self.lengthening.told()}): "
-        return f"resuming {self.folder}: {longer}{'; '.join(said)}"
+        return f"resuming {self.folder}: {longer}{'; '.join(said)}{self._other_code()}"
+
+    def _other_code(self) -> str:
+        """Say that runs that go on were begun by another commit; "" if they were not."""
+        now, unknown = git_commit(), {"unknown", None}
+        begun = {
+            run.config.get(FACTS, {}).get("git_commit") for run in self.of(RunStage.broken_off)
+        }
+        others = sorted(begun - unknown - {now}) if now not in unknown else []
+        if not others:
+            return ""
+        return (
+            f"; begun by commit {listed(others)}, this is {now}: expected the same code. What an"
+            " older one has kept may not suit this one: if it fails, run the config anew"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +485,33 @@ def run_stage(directory: Path) -> RunStage:
         return RunStage.finished
     # config.toml is the first file: a run without a whole one was killed before it began
     return RunStage.broken_off if read_config(directory) else RunStage.not_begun
+
+
+def git_commit(folder: Path = Path(__file__).parent) -> str:
+    """The commit of the edgefl checkout that ``folder`` is in, with "+" if it has changes.
+
+    "unknown" outside such a checkout.
+    """
+    top = Path(_git(folder, "rev-parse", "--show-toplevel"))
+    try:  # an installed package may lie inside another repository
+        name = tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+            "name"
+        ]
+    except (OSError, ValueError, KeyError, TypeError):
+        name = ""
+    return (
+        name == NAME and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
+    ) or "unknown"
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """The output of a git command; "" if it fails or git is not installed."""
+    try:
+        return subprocess.run(
+            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5
+        ).stdout.strip()
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
 
 
 # ---------------------------------------------------------------------- reading a folder

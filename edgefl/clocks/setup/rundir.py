@@ -5,9 +5,7 @@ Both clocks use it.
 
 from __future__ import annotations
 
-import subprocess
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +22,15 @@ from edgefl.checkpoints.codec import CannotDecode
 from edgefl.checkpoints.files import Checkpoints
 from edgefl.clocks.setup.network import absent_times, latencies
 from edgefl.clocks.setup.plan import packing, strategy, task_limits
-from edgefl.clocks.setup.resumption import AT_THE_END, FOLDERS, LATE, remove, writable, written
+from edgefl.clocks.setup.resumption import (
+    AT_THE_END,
+    FOLDERS,
+    LATE,
+    git_commit,
+    remove,
+    writable,
+    written,
+)
 from edgefl.compression.packing import Packing
 from edgefl.config.experiment import Evaluation, Experiment, availability_file, traces
 from edgefl.config.experiment import parts as groups
@@ -46,7 +52,6 @@ from edgefl.results.read import read_csv
 from edgefl.results.run_files import read_config
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.vectors import Layout, aligned_copy
-from edgefl_testbed import NAME
 from emulator.energy.power import EdgePower
 from emulator.fidelity import Fidelity
 from emulator.units import NS_PER_S
@@ -363,33 +368,6 @@ def lengthenings(run: Path) -> dict[str, Any]:
     """Return {"lengthened": how often the run was lengthened, and how}; {} if it never was."""
     found = read_config(run).get(FACTS, {}).get("lengthened")
     return {"lengthened": found} if found else {}
-
-
-def git_commit(folder: Path = Path(__file__).parent) -> str:
-    """The commit of the edgefl checkout that ``folder`` is in, with "+" if it has changes.
-
-    "unknown" outside such a checkout.
-    """
-    top = Path(_git(folder, "rev-parse", "--show-toplevel"))
-    try:  # an installed package may lie inside another repository
-        name = tomllib.loads((top / "pyproject.toml").read_text(encoding="utf-8"))["project"][
-            "name"
-        ]
-    except (OSError, ValueError, KeyError, TypeError):
-        name = ""
-    return (
-        name == NAME and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
-    ) or "unknown"
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    """The output of a git command; "" if it fails or git is not installed."""
-    try:
-        return subprocess.run(
-            ["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=5
-        ).stdout.strip()
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def externals(run: OpenRun) -> dict[str, object]:

@@ -22,7 +22,7 @@ from typing import Any
 from edgefl import __version__
 from edgefl.catalog import find, one_line
 from edgefl.clocks.choices import RUN, WALL
-from edgefl.clocks.setup.rundir import git_commit
+from edgefl.clocks.setup.resumption import git_commit
 from edgefl.errors import UserError, listed, needs
 from edgefl.plugins.artifact import check
 from edgefl.plugins.artifact.contents import (

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from edgefl.clocks.setup.rundir import git_commit
+from edgefl.clocks.setup.resumption import git_commit
 from edgefl.config.file import base_of
 from edgefl.errors import UserError, nearest
 from edgefl.plugins.artifact import check

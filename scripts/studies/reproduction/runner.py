@@ -21,8 +21,7 @@ import psutil
 from rich.console import Console
 
 from edgefl.clocks.choices import EngineName, Power
-from edgefl.clocks.setup.resumption import RunStage
-from edgefl.clocks.setup.rundir import git_commit
+from edgefl.clocks.setup.resumption import RunStage, git_commit
 from edgefl.config.file import FACTS, dump
 from edgefl.errors import UserError, nearest
 from edgefl.plugins.sweep.choice import facts_of, metric

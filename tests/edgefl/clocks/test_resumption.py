@@ -18,6 +18,7 @@ from edgefl.clocks.setup.resumption import (
     RunStage,
     check_data,
     differences,
+    git_commit,
     read_resumption,
     run_stage,
 )
@@ -77,6 +78,19 @@ def test_a_run_is_finished_broken_off_or_not_begun(folder: Path) -> None:
         " to run: fedavg seed 4, fedasync seed 4"
     )
     assert found.experiment == found.asked == given
+
+
+def test_other_code_than_that_which_began_a_run_is_told(folder: Path) -> None:
+    given = experiment()
+    begin_folder(folder, given)
+    begin_run(folder, given, facts={"git_commit": "0087f57c0ffe"})
+    told = read_resumption(folder).told()
+    if git_commit() == "unknown":  # the sources are in no checkout
+        assert "commit" not in told
+    else:
+        assert f"begun by commit 0087f57c0ffe, this is {git_commit()}: expected the same" in told
+    begin_run(folder, given, facts={"git_commit": "0087f57c0ffe"}, finished="versions")
+    assert "commit" not in read_resumption(folder).told()
 
 
 @pytest.mark.parametrize(
