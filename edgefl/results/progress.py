@@ -97,6 +97,7 @@ class Progress:
     accuracy: float | None = None  # or another score
     evaluated: int | None = None  # the version of ``accuracy``; evaluation may be behind the run
     wire_errors: int = 0
+    slow_paths: dict[str, tuple[int, int]] = field(default_factory=dict)  # edge -> measured, needed
     finished: str | None = None  # the reason, after the run's end
     outage_s: float | None = None  # before the latest resumption
     # since which emulated second a resumed run, whose clock stands still, waits for its edges
@@ -317,6 +318,8 @@ class Progress:
             self._set(event["edge"], "awaited", None)
         elif fact == "wire_error":
             self.wire_errors += 1
+        elif fact == "slow_path":
+            self.slow_paths[event["edge"]] = event["measured_bit_s"], event["needed_bit_s"]
         elif fact == "edge_away":
             self.away.add(event["edge"])
         elif fact == "resumed":
@@ -695,9 +698,18 @@ def _hosts(progress: Progress) -> list[str]:
 
 
 def _troubles(progress: Progress) -> list[str]:
-    """Return a line about the hosts whose processors are slowed down now, or none."""
+    """Return lines about paths that are slower than their links, and about hosts whose processors
+    are slowed down now.
+    """
     slow = [f"{host.name} ({host.trouble})" for host in progress.hosts.values() if host.trouble]
-    return [f"slowed down: {listed(slow)}"] if slow else []
+    paths = [
+        f"{edge} ({human_rate(measured)} of {human_rate(needed)})"
+        for edge, (measured, needed) in progress.slow_paths.items()
+    ]
+    return [
+        *([f"real paths slower than their links: {listed(paths)}"] if paths else []),
+        *([f"slowed down: {listed(slow)}"] if slow else []),
+    ]
 
 
 def _table(progress: Progress, height: int) -> RenderableType:

@@ -65,6 +65,15 @@ def test_hosts_that_are_slowed_down_are_named_as_long_as_they_are(run: Any) -> N
     assert "slowed down" not in shown(view) + view.plain()
 
 
+def test_paths_slower_than_their_links_are_named_from_the_start(tmp_path: Path) -> None:
+    view, record = LiveView(tmp_path, ["a", "b"]), Record(tmp_path, lambda: 0.0, None)
+    rates = {"measured_bit_s": 441_689, "needed_bit_s": 2_000_000}
+    record.fact(0, {"fact": "slow_path", "edge": "b", **rates})
+    record.flush()
+    line = "real paths slower than their links: b (442 kbit/s of 2.00 Mbit/s)"
+    assert line in shown(view).splitlines() and line in view.plain()
+
+
 def test_the_display_reads_what_the_record_writes(tmp_path: Path) -> None:
     record = Record(tmp_path, lambda: 0.0, None)
     record.host(NS_PER_S, "a", FACTS, REPORT)

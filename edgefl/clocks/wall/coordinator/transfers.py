@@ -192,9 +192,16 @@ class Probes:
             probe.done = True
             if needed is not None:
                 self.fidelity.slow_path(session.edge, probe.best_bit_s, needed)
-            return True
-        self._again(session.edge)
+        else:
+            self._again(session.edge)
         return True
+
+    def too_slow(self, edge: str) -> dict[str, int] | None:
+        """The rates of a path that was measured, if it is slower than its emulated link."""
+        probe, needed = self.of_edge[edge], self.needed_bit_s(edge)
+        if not probe.done or needed is None or probe.best_bit_s >= needed:
+            return None
+        return {"measured_bit_s": probe.best_bit_s, "needed_bit_s": needed}
 
     def judge(self, edges: list[str]) -> None:
         """At the end, report the paths to ``edges`` whose probe never came back."""
@@ -745,6 +752,8 @@ class Transport:
             case Pong() if body is not None:
                 if not self.probes.came(session, message, len(body)):
                     self.useless(edge, "a Pong with bytes")
+                elif (rates := self.probes.too_slow(edge)) is not None:
+                    self.tell(messages.Noticed(now, "slow_path", {"edge": edge, **rates}))
             case _:
                 raise WireError(f"{type(message).__name__} from an edge")
 

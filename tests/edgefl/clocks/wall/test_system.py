@@ -124,15 +124,17 @@ def test_a_fast_path_is_measured_once() -> None:
     ] and not rig.probes.done(2.0)
     rig.comes_back(rate_time(9_000_000))
     assert rig.probes.done(2.0) and len(rig.sent) == 2 and rig.fidelity.reasons() == []
+    assert rig.probes.too_slow("a") is None
 
 
 def test_a_path_slower_than_its_link_is_named_after_some_tries() -> None:
     rig = Rig()
     rig.probes.begin("a")
     for rate in (2_000_000, 4_000_000, 3_000_000):
-        assert not rig.probes.done(2.0)
+        assert not rig.probes.done(2.0) and rig.probes.too_slow("a") is None
         rig.comes_back(rate_time(rate))
     assert TRIES == 3 and len(rig.sent) == 1 + TRIES
+    assert rig.probes.too_slow("a") == {"measured_bit_s": 4_000_000, "needed_bit_s": 8_000_000}
     (reason,) = rig.fidelity.reasons()
     assert (
         reason == "the real path of edge a carries 4000000 bit/s, its emulated link 8000000 bit/s"
