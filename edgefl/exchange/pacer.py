@@ -198,14 +198,16 @@ class PacedFlow(Flow):
             self.piece = _native_piece(native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
 
     def _link_bit_s(self, network: Network, pace: PiecePlan, now: int) -> int:
-        """The link's rate at ``now``; on a shared link, the share as the service begins.
+        """The link's rate at ``now``.
 
-        Also the rate as the service begins if the link carries nothing now.
+        Or that as the service begins: on a shared link, its share; also if the link carries nothing
+        now, or has another rate within a piece.
         """
         link = network.link(self.transfer.edge, self.transfer.direction)
         assert link.capacity is not None
-        rate_bit_s, first_ns = link.capacity.segment(now)[0], FOREVER
-        if isinstance(link, SharedLink) or not rate_bit_s:
+        (rate_bit_s, until_ns), first_ns = link.capacity.segment(now), FOREVER
+        changes = until_ns - now < pace.piece_ns
+        if isinstance(link, SharedLink) or not rate_bit_s or changes:
             first_ns = network.due_at(self.transfer, 1)
         if first_ns >= FOREVER:
             return rate_bit_s

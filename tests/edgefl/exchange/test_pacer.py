@@ -18,6 +18,7 @@ from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PacedFlow, Piec
 from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Update
 from emulator.capacity.rates import Constant, Lowest, Windows
+from emulator.capacity.trace import Trace, mahimahi_steps
 from emulator.delay import Latency
 from emulator.kernel_pacing import Burst
 from emulator.links.bottleneck import Bottleneck
@@ -328,6 +329,16 @@ def test_pieces_longer_than_the_window_are_neither_too_early_nor_late_at_their_e
     assert {flow.completion.due_ns for flow in flows if flow.completion} == {
         take(2 * MBIT, flows[0].transfer.size)
     }
+
+
+@pytest.mark.parametrize("at_ms", [0, 4, 5])
+def test_pieces_on_a_trace_of_single_ms_have_the_rate_of_many(at_ms: int) -> None:
+    """1,500 bytes in the last ms of five, 12 Mbit/s: 2.4 Mbit/s, whenever a transfer begins."""
+    rig = Rig()
+    trace = Trace(mahimahi_steps(f"{ms}\n" for ms in range(5, 5001, 5)))
+    rig.network.link("a", "down").capacity = trace
+    rig.until(at_ms * MS)
+    assert rig.start(125_000).piece == pytest.approx(2.4 * MBIT * PIECE_NS / 8 / NS_PER_S, rel=0.4)
 
 
 @pytest.mark.parametrize("behind", [False, True])
