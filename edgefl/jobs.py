@@ -89,7 +89,7 @@ class Predict:
         inputs, space = learned.some_unlabelled(self.samples), learned.workspace
         if learned.predicts_tokens:
             return {"top_logits": distil.predicted(space, self.weights, inputs, self.top)}, {}
-        return {"logits": distil.logits(space, self.weights, inputs)}, {}
+        return {"logits": distil.logits(space, self.weights, inputs, learned.step)}, {}
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -141,7 +141,9 @@ class Distill:
         else:
             teacher = distil.SampleLogits(space.placed(self.teacher).view(len(inputs), -1))
         numbers = distil.distil(
-            space, weights, adam, inputs, teacher, self, Streams(self.seed).rng("distil batches")
+            *(space, weights, adam, inputs, teacher, self),
+            Streams(self.seed).rng("distil batches"),
+            learned.step,
         )
         vectors = {"weights": weights, "first": adam.first, "second": adam.second}
         return {name: vector.numpy(force=True) for name, vector in vectors.items()}, numbers | {

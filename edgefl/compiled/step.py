@@ -830,9 +830,9 @@ class PartCode:
 
     # loss ----------------------------------------------------------------------------------------
 
-    def loss(self, labels: Any, inverse: Any, loss: Any) -> None:
+    def loss(self, labels: Any, targets: Any, inverse: Any, loss: Any) -> None:
         """Softmax and cross-entropy: add it to ``loss``; its derivative by the scores, times
-        ``inverse``, one over the samples of the batch.
+        ``inverse``, one over the samples of the batch. ``targets``: see ``Emitter._gradient``.
         """
         code, lanes, classes = self.code, self.lanes, self.network.classes
         last = len(self.layers)
@@ -859,17 +859,30 @@ class PartCode:
                 place = code.sum(slopes, code.times(label, lanes))
                 value = code.b.fmul(code.load(self.memory, place), share)
                 code.store(code.only(present, value), self.memory, place)
-        with code.loop(self.count) as sample:
-            block, lane = self.of_sample(sample)
-            label = code.scalar(labels, code.scalar(self.index, sample, I64), I64)
-            inside = code.sum(code.times(code.sum(code.times(block, classes), label), lanes), lane)
-            slope = code.sum(inside, self.at.input_slopes[last])
-            lower = code.b.fsub(code.scalar(self.memory, slope), inverse)
-            code.store(lower, self.memory, slope)
-            whole = code.scalar(self.memory, code.sum(sample, self.at.logarithms))
-            score = code.scalar(self.memory, code.sum(inside, self.at.inputs[last]))
-            value = code.b.fsub(code.b.fpext(whole, F64), code.b.fpext(score, F64))
-            code.b.store(code.b.fadd(code.b.load(loss, typ=F64), value), loss)
+        soft = code.b.icmp_unsigned("!=", code.b.ptrtoint(targets, I64), I64(0))
+        with code.b.if_else(soft) as (then, otherwise):
+            with then, code.loop(self.count) as sample, code.loop(classes) as label:
+                row = code.times(code.scalar(self.index, sample, I64), classes)
+                share = code.scalar(targets, code.sum(row, label))
+                self._compare(sample, label, inverse, loss, share)
+            with otherwise, code.loop(self.count) as sample:
+                label = code.scalar(labels, code.scalar(self.index, sample, I64), I64)
+                self._compare(sample, label, inverse, loss)
+
+    def _compare(self, sample: Any, label: Any, inverse: Any, loss: Any, share: Any = None) -> None:
+        """Compare a sample's softmax with ``label``, of which the target has this share or all."""
+        code, last = self.code, len(self.layers)
+        block, lane = self.of_sample(sample)
+        place = code.sum(code.times(block, self.network.classes), label)
+        inside = code.sum(code.times(place, self.lanes), lane)
+        slope = code.sum(inside, self.at.input_slopes[last])
+        part = inverse if share is None else code.b.fmul(inverse, share)
+        code.store(code.b.fsub(code.scalar(self.memory, slope), part), self.memory, slope)
+        whole = code.scalar(self.memory, code.sum(sample, self.at.logarithms))
+        score = code.scalar(self.memory, code.sum(inside, self.at.inputs[last]))
+        value = code.b.fsub(code.b.fpext(whole, F64), code.b.fpext(score, F64))
+        value = value if share is None else code.b.fmul(value, code.b.fpext(share, F64))
+        code.b.store(code.b.fadd(code.b.load(loss, typ=F64), value), loss)
 
     # backward ------------------------------------------------------------------------------------
 
@@ -1245,17 +1258,21 @@ class Emitter:
         code.b.ret_void()
 
     def _gradient(self, forward: ir.Function) -> ir.Function:
-        """gradient(weights, gradient, inputs, labels, index, count, memory) -> mean loss."""
-        names = ["weights", "gradient", "inputs", "labels", "index"]
+        """gradient(weights, gradient, inputs, labels, targets, index, count, memory) -> mean loss.
+
+        ``targets`` is null, or the share of each label in each sample: floats (samples, classes).
+        Then ``labels`` are not read.
+        """
+        names = ["weights", "gradient", "inputs", "labels", "targets", "index"]
         code = self._function(
             "gradient", F64, dict.fromkeys(names, PTR) | {"count": I64, "memory": PTR}
         )
-        weights, gradient, inputs, labels, index, count, memory = code.function.args
+        weights, gradient, inputs, labels, targets, index, count, memory = code.function.args
         inverse = code.b.fdiv(F32(1.0), code.b.sitofp(count, F32))
         loss = code.variable(F64, F64(0.0))
         values = (weights, inputs, index, count, memory)
         for _, part in self._parts(code, forward, values, gradient):
-            part.loss(labels, inverse, loss)
+            part.loss(labels, targets, inverse, loss)
             part.backward()
         code.b.ret(code.b.fdiv(code.b.load(loss, typ=F64), code.b.sitofp(count, F64)))
         return code.function
@@ -1279,7 +1296,7 @@ class Emitter:
         with code.loop(steps) as step:
             size, first = code.scalar(sizes, step, I64), code.b.load(done, typ=I64)
             samples = code.address(index, first, I64)
-            arguments = [weights, slope, inputs, labels, samples, size, memory]
+            arguments = [weights, slope, inputs, labels, PTR(None), samples, size, memory]
             loss = code.b.call(gradient, arguments)
             code.b.store(loss, code.address(losses, step, F64))
             code.b.store(code.sum(first, size), done)
@@ -1372,12 +1389,19 @@ class CompiledStep:
         labels: np.ndarray,
         index: np.ndarray,
     ) -> float:
-        """Write the gradient of the mean loss of these samples, and return the loss."""
+        """Write the gradient of the mean loss of these samples, and return the loss.
+
+        ``labels`` may be float32 (samples, classes): a distribution over the labels for each.
+        """
+        soft = labels.dtype == np.float32
+        if soft and labels.shape != (len(inputs), self.classes):
+            raise ValueError(f"targets of shape {labels.shape} for {len(inputs)} samples")
         loss: float = self._code.gradient(
             self._vector(weights),
             self._vector(gradient),
             self._images(inputs),
-            _address(labels, np.int64),
+            None if soft else _address(labels, np.int64),
+            _address(labels) if soft else None,
             _address(index, np.int64),
             len(index),
             _address(self._memory),
@@ -1533,7 +1557,7 @@ def _code(network: Network, processor: Processor) -> _Code:
     return _Code(
         engine,
         Emitter(network, processor.registers).at.used,
-        function("gradient", ctypes.c_double, *[pointer] * 5, number, pointer),
+        function("gradient", ctypes.c_double, *[pointer] * 6, number, pointer),
         function(
             "train", None, *[pointer] * 8, number, factor, factor, pointer, factor, pointer, pointer
         ),

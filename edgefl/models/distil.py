@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import torch
@@ -23,11 +24,24 @@ from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace, wrap
 from edgefl.vectors import aligned_copy
 
+if TYPE_CHECKING:
+    from edgefl.compiled.step import CompiledStep
+
 BATCH = 500  # batch size of predictions; it does not change the logits
 
 
-def logits(workspace: Workspace, weights: np.ndarray, inputs: torch.Tensor) -> np.ndarray:
-    """Return the model's outputs for all inputs in evaluation mode, flat: (n * C,)."""
+def logits(
+    workspace: Workspace,
+    weights: np.ndarray,
+    inputs: torch.Tensor,
+    step: CompiledStep | None = None,
+) -> np.ndarray:
+    """Return the model's outputs for all inputs in evaluation mode, flat: (n * C,).
+
+    ``step``: computes them in place of torch.
+    """
+    if step is not None:
+        return aligned_copy(step.outputs(weights, inputs.contiguous().numpy()).ravel())
     with workspace.inference(weights) as model:
         parts = [
             model(inputs[start : start + BATCH]).flatten(1)
@@ -106,6 +120,28 @@ class SampleLogits:
     def teach(self, outputs: torch.Tensor, alpha: float) -> torch.Tensor:
         return loss(outputs.flatten(1), self.logits, alpha)
 
+    def gradient(
+        self,
+        step: CompiledStep,
+        weights: torch.Tensor,
+        gradient: torch.Tensor,
+        inputs: torch.Tensor,
+        alpha: float,
+    ) -> float:
+        """Write the gradient of ``loss`` by the compiled step, and return the loss.
+
+        loss = CE(yh, alpha p + (1 - alpha) onehot(argmax y)) + alpha sum_c p_c log p_c
+        """
+        log_p = functional.log_softmax(self.logits, dim=1)
+        p = log_p.exp()
+        shares = alpha * p
+        shares[torch.arange(len(shares)), self.logits.argmax(dim=1)] += 1 - alpha
+        model, slope, samples, targets = (
+            each.contiguous().numpy() for each in (weights, gradient, inputs, shares)
+        )
+        crossed = step.gradient(model, slope, samples, targets, np.arange(len(inputs)))
+        return crossed + alpha * float((p * log_p).sum(dim=1).mean())
+
 
 def distil(
     workspace: Workspace,
@@ -115,26 +151,32 @@ def distil(
     teacher: Teacher,
     recipe: Recipe,
     rng: np.random.Generator,
+    step: CompiledStep | None = None,
 ) -> dict[str, float]:
     """Train ``weights`` (whole layout) in place, and return means over the batches.
 
     Gradients are clipped to the norm ``recipe.clip``. If its ``alpha_min`` is ``alpha_max``, alpha
-    is fixed.
+    is fixed. ``step``: computes gradients in place of torch, with a teacher of ``SampleLogits``.
 
     The student is in evaluation mode: no dropout, and normalisation buffers do not change.
     """
     trainable, noted = weights[: workspace.layout.parameters], []
-    with workspace.frozen(weights) as model:
+    with workspace.frozen(weights) if step is None else nullcontext(workspace.model) as model:
         for rows in _batches(len(inputs), recipe, rng):
             taught = teacher.batch(rows)
             uncertain = taught.uncertainty()
             alpha = uncertain * recipe.alpha_max + (1 - uncertain) * recipe.alpha_min
-            workspace.gradient.zero_()
-            value = taught.teach(model(inputs[rows]), alpha)
-            value.backward()
-            norm = clipped(workspace.gradient, recipe.clip)
-            adam.step(trainable, workspace.gradient, recipe.learning_rate)
-            noted.append((alpha, uncertain, value.item(), norm, float(norm > recipe.clip)))
+            slope = workspace.gradient
+            if step is not None and isinstance(taught, SampleLogits):
+                value = taught.gradient(step, weights, slope, inputs[rows], alpha)
+            else:
+                slope.zero_()
+                wrong = taught.teach(model(inputs[rows]), alpha)
+                wrong.backward()
+                value = wrong.item()
+            norm = clipped(slope, recipe.clip)
+            adam.step(trainable, slope, recipe.learning_rate)
+            noted.append((alpha, uncertain, value, norm, float(norm > recipe.clip)))
     names = ("alpha", "entropy", "loss", "gradient_norm", "clipped")
     return {name: math.fsum(values) / len(noted) for name, values in zip(names, zip(*noted))}
 

@@ -350,6 +350,11 @@ class Learning:
         """The model's compiled step; None: torch computes."""
         return self._compiled_or_why()[0]
 
+    @property
+    def step(self) -> CompiledStep | None:
+        """Computes outputs and gradients in place of torch; None: torch does."""
+        return None if self.compiled is None else self.compiled.step
+
     def _compiled_or_why(self) -> tuple[Compiled | None, str]:
         if self._compiled is None:
             self._compiled = _compiled(self)
@@ -541,8 +546,7 @@ class Learning:
         self.place()
         if job.of_edges:
             return self._edge_scores(job.weights)
-        section, task = self.experiment.evaluation, self.task
-        step = None if self.compiled is None else self.compiled.step
+        section, task, step = self.experiment.evaluation, self.task, self.step
         if step is not None and not section.by_label and not section.further:
             return self._compiled_scores(step, job)
         from edgefl.models.evaluate import evaluate

@@ -74,6 +74,11 @@ def compare(model: nn.Module, step: CompiledStep, shape: Any, classes: int, samp
     found = step.gradient(weights, gradient, inputs.numpy(), labels.numpy(), index)
     assert found == pytest.approx(loss, rel=1e-5, abs=1e-6)
     assert np.abs(gradient - slope).max() <= TOLERANCE * np.abs(slope).max()
+    shares = torch.softmax(torch.randn(len(inputs), classes), 1)
+    loss, slope = by_torch(model, inputs, shares, index)
+    found = step.gradient(weights, gradient, inputs.numpy(), shares.numpy(), index)
+    assert found == pytest.approx(loss, rel=1e-5, abs=1e-6)
+    assert np.abs(gradient - slope).max() <= TOLERANCE * np.abs(slope).max()
     with torch.no_grad():
         scores = model(inputs).numpy()
     assert np.abs(step.outputs(weights, inputs.numpy()) - scores).max() <= 1e-5 * (
@@ -283,6 +288,7 @@ LABELS, ROWS = np.zeros(4, np.int64), np.arange(4)
         ((WEIGHTS, WEIGHTS, IMAGES[:, :, :2], LABELS, ROWS), "samples of shape .1, 2, 3."),
         ((WEIGHTS, WEIGHTS, IMAGES.astype(np.uint8), LABELS, ROWS), "uint8: expected"),
         ((WEIGHTS, WEIGHTS, IMAGES, LABELS.astype(np.int32), ROWS), "int32: expected"),
+        ((WEIGHTS, WEIGHTS, IMAGES, WEIGHTS[:8].reshape(4, 2), ROWS), "targets of shape .4, 2."),
         (
             (WEIGHTS, WEIGHTS, IMAGES, LABELS, ROWS[::2]),
             "not contiguous: expected contiguous int64",

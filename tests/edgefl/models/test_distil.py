@@ -11,7 +11,9 @@ import pytest
 import torch
 from torch import nn
 
-from edgefl.jobs import Distill
+from edgefl.compiled.network import network_of
+from edgefl.compiled.step import CompiledStep
+from edgefl.jobs import Distill, Predict
 from edgefl.models import distil
 from edgefl.models.adam import Adam
 from edgefl.models.workspace import Workspace, flat
@@ -19,6 +21,7 @@ from edgefl.streams import Streams
 from edgefl.vectors import aligned_copy
 
 LN3 = math.log(3.0)
+SAMPLES = 20
 
 
 class Net(nn.Sequential):
@@ -132,10 +135,14 @@ def test_first_clipped_then_adam_c1() -> None:
 
 # ------------------------------------------------------------------ a whole distillation
 def lesson(
-    net: Workspace, samples: int | None = None, **changes: Any
+    net: Workspace, samples: int | None = None, step: CompiledStep | None = None, **changes: Any
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    learned, given = desk(net), flat(net.model)
-    count = 3 * len(learned.some_unlabelled(samples))
+    given = flat(net.model)
+    return lesson_of(given, samples, **changes).work(desk(net, step))
+
+
+def lesson_of(given: np.ndarray, samples: int | None = None, **changes: Any) -> Distill:
+    count = 3 * (samples or SAMPLES)
     teacher = aligned_copy(np.linspace(-2, 2, count, dtype=np.float32))
     values: dict[str, Any] = {
         "first": None,
@@ -153,13 +160,15 @@ def lesson(
         "samples": samples,
         "seed": 7,
     }
-    return Distill(weights=given, teacher=teacher, **values | changes).work(learned)
+    return Distill(weights=given, teacher=teacher, **values | changes)
 
 
-def desk(net: Workspace) -> Any:
-    inputs = torch.from_numpy(Streams(1).rng("inputs").normal(size=(20, 4)).astype(np.float32))
+def desk(net: Workspace, step: CompiledStep | None = None) -> Any:
+    shape = (SAMPLES, 4) if step is None else (SAMPLES, *step.network.shape)
+    inputs = torch.from_numpy(Streams(1).rng("inputs").normal(size=shape).astype(np.float32))
     return SimpleNamespace(
         workspace=net,
+        step=step,
         predicts_tokens=False,
         some_unlabelled=lambda samples: inputs if samples is None else inputs[:samples],
     )
@@ -194,3 +203,27 @@ def test_adam_goes_on_where_it_was() -> None:
     assert numbers["steps"] == 2.0 and kept["weights"] == pytest.approx(two["weights"], abs=1e-6)
     anew, _ = lesson(net, batch=20)
     assert anew["weights"] != pytest.approx(two["weights"], abs=1e-6)
+
+
+def suited() -> nn.Sequential:
+    """A network that the compiled step covers, of images of 1 x 2 x 2."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
+
+
+def test_the_compiled_step_predicts_and_teaches_as_torch_does() -> None:
+    torch.manual_seed(0)
+    net = Workspace(suited)
+    step, given = CompiledStep(network_of(net.model, (1, 2, 2))), flat(net.model)
+    with_torch = desk(net, step)
+    with_torch.step = None
+    ours, theirs = (
+        Predict(given, None).work(learned)[0]["logits"] for learned in (desk(net, step), with_torch)
+    )
+    assert ours == pytest.approx(theirs, abs=1e-5)
+    taught, numbers = lesson(net, step=step, passes=3, clip=0.15)
+    expected, told = Distill.work(lesson_of(given, passes=3, clip=0.15), with_torch)
+    assert numbers == pytest.approx(told, rel=1e-4)
+    for name, vector in expected.items():
+        assert taught[name] == pytest.approx(vector, abs=1e-5)
+        assert name == "weights" or vector.any()
+    assert np.abs(taught["weights"] - given).max() > 0.01 and 0 < numbers["clipped"] < 1

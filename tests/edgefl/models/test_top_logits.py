@@ -120,6 +120,7 @@ def learned_causal() -> Any:
     return SimpleNamespace(
         workspace=Workspace(Causal),
         predicts_tokens=True,
+        step=None,
         some_unlabelled=lambda samples: TEXTS[:samples],
         task=SimpleNamespace(dataset=SimpleNamespace(vocabulary=WORDS)),
     )
