@@ -19,7 +19,7 @@ import numpy as np
 
 from edgefl.errors import UserError
 from edgefl.streams import Streams
-from edgefl.vectors import aligned_copy, blocks
+from edgefl.vectors import aligned, aligned_copy, blocks
 
 # Result of a strategy's job: vectors and numbers, as in an update.
 Result = tuple[dict[str, np.ndarray], dict[str, float]]
@@ -155,6 +155,12 @@ def gradient_on(learned: Any, weights: np.ndarray, rows: np.ndarray) -> tuple[np
     """The gradient of the loss at a model (trainable elements) on these training samples, and the
     loss.
     """
+    made = learned.compiled
+    if made is not None:
+        slope = aligned(made.step.parameters)
+        samples = made.inputs[rows], made.labels[rows], np.arange(len(rows))
+        return slope, made.step.gradient(weights, slope, *samples)
+
     import torch
 
     from edgefl.models.evaluate import gradient

@@ -679,11 +679,11 @@ class Training(Section):
     """
 
     engine: Literal["auto", "compiled", "torch"] = "auto"
-    """What computes training, evaluation, and a server's predictions and distillations on a CPU.
-    `"compiled"`: machine code made for the model, several times as fast for small networks: any
-    `nn.Sequential` of convolutions, max pooling, ReLU and linear layers, with cross-entropy.
-    `"torch"`: eager torch. `"auto"`: the compiled step where it fits, otherwise torch;
-    `summary.json` says which. The two differ in the last bits of each sum.
+    """What computes training, evaluation and the server's jobs on a CPU. `"compiled"`: machine code
+    made for the model, several times as fast for small networks: any `nn.Sequential` of
+    convolutions, max pooling, ReLU and linear layers, with cross-entropy. `"torch"`: eager torch.
+    `"auto"`: the compiled step where it fits, otherwise torch; `summary.json` says which. The two
+    differ in the last bits of each sum.
     """
     device: str | None = Field(default=None, examples=["cuda", "cuda:1", "auto"])
     """Where models are trained and evaluated and jobs run: `"cpu"`, the default; `"cuda"`, the
