@@ -121,6 +121,7 @@ class SlotBySlot:
         ]
         late = {"tdma": 0, "idfl": shape.delay, "sync": len(groups) - 1}[shape.start]
         self.waiting = groups[max(len(groups) - late, 1) :]
+        self.most = (len(groups) - len(self.waiting)) * shape.per_round  # devices at work
         self.give(
             [device for group in groups[: len(groups) - len(self.waiting)] for device in group]
         )
@@ -254,14 +255,19 @@ class SlotBySlot:
     def receivers(self) -> list[int]:
         """Return the present devices of the next group, and the returned devices.
 
-        If no device would be at work, further groups follow.
+        If no device would be at work, further groups follow. If more devices would be at work than
+        at the beginning, the group or the last of the returned ones wait for a later model.
         """
         found: list[int] = []
-        while self.waiting:
+        busy = len(self.at_work(known=True))
+        while self.waiting and busy + len(self.waiting[0]) <= self.most:
             found += [device for device in self.waiting.pop(0) if self.all[device].known]
-            if found or self.at_work(known=True):
+            if found or busy:
                 break
-        found, self.strays = found + self.strays, []
+        split = max(self.most - busy - len(found), 0)
+        found, later, self.strays = found + self.strays[:split], self.strays[split:], []
+        size = self.shape.per_round
+        self.waiting += [later[first : first + size] for first in range(0, len(later), size)]
         return found
 
     def give(self, receivers: list[int]) -> None:
