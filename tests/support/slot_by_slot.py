@@ -121,7 +121,6 @@ class SlotBySlot:
         ]
         late = {"tdma": 0, "idfl": shape.delay, "sync": len(groups) - 1}[shape.start]
         self.waiting = groups[max(len(groups) - late, 1) :]
-        self.most = (len(groups) - len(self.waiting)) * shape.per_round  # devices at work
         self.give(
             [device for group in groups[: len(groups) - len(self.waiting)] for device in group]
         )
@@ -255,19 +254,14 @@ class SlotBySlot:
     def receivers(self) -> list[int]:
         """Return the present devices of the next group, and the returned devices.
 
-        If no device would be at work, further groups follow. If more devices would be at work than
-        at the beginning, the group or the last of the returned ones wait for a later model.
+        If no device would be at work, further groups follow.
         """
         found: list[int] = []
-        busy = len(self.at_work(known=True))
-        while self.waiting and busy + len(self.waiting[0]) <= self.most:
+        while self.waiting:
             found += [device for device in self.waiting.pop(0) if self.all[device].known]
-            if found or busy:
+            if found or self.at_work(known=True):
                 break
-        split = max(self.most - busy - len(found), 0)
-        found, later, self.strays = found + self.strays[:split], self.strays[split:], []
-        size = self.shape.per_round
-        self.waiting += [later[first : first + size] for first in range(0, len(later), size)]
+        found, self.strays = found + self.strays, []
         return found
 
     def give(self, receivers: list[int]) -> None:

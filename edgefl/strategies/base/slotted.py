@@ -124,7 +124,6 @@ class Slotted(Strategy):
         self.damaged = 0
         self.failed = 0  # rounds in a row without any update
         self.owed: deque[list[str]] = deque()  # groups that wait for a model
-        self.waiting_groups = 0  # so many wait while all edges are there
         self.strays: list[str] = []  # rejoined edges: they get the next model, too
         self.turn: dict[str, int] = {}  # edge -> the slot in which it should send
         self.alarm_ns: int | None = None
@@ -158,17 +157,7 @@ class Slotted(Strategy):
 
     def next_groups(self) -> list[list[str]]:
         """Remove from ``owed`` the groups that get the newest model now, and return them."""
-        return [self.owed.popleft()] if self.owed and len(self.owed[0]) <= self.room else []
-
-    @property
-    def room(self) -> int:
-        """How many more edges may be at work, so that as many groups wait as at the start.
-
-        Only when edges come back after an outage there are more than that.
-        """
-        groups = -(-len(self.numbers) // self.size)
-        most = max(1, groups - self.waiting_groups) * self.size
-        return most - len(self._ready()) - len(self._computing())
+        return [self.owed.popleft()] if self.owed else []
 
     def broadcast(self, receivers: list[str], slots: tuple[int, ...]) -> list[Decision]:
         """Send the round's model to ``receivers``, maybe none, in these slots of the channel."""
@@ -216,7 +205,6 @@ class Slotted(Strategy):
         self.numbers = {edge: number for number, edge in enumerate(edges)}
         first, later = self.first_groups(edges)
         self.owed.extend(later)
-        self.waiting_groups = len(later)
         return [self._give(first, ())]
 
     def joined(self, event: EdgeJoined, now: int) -> list[Decision]:
@@ -375,8 +363,8 @@ class Slotted(Strategy):
         return decisions + (self._watch(self.timetable.begins(self.free)) if decisions else [])
 
     def _receivers(self) -> list[str]:
-        """Return the connected edges of the next groups; if no edge is at work, of more groups,
-        until one edge is found. And the rejoined edges, as far as there is room; others wait.
+        """Return the rejoined edges and the connected edges of the next groups; if no edge is at
+        work, of more groups, until one edge is found.
         """
         receivers: list[str] = []
         groups = self.next_groups()
@@ -387,9 +375,7 @@ class Slotted(Strategy):
                 if receivers or self._ready() or self._computing() or not self.owed
                 else [self.owed.popleft()]
             )
-        room = max(self.room - len(receivers), 0)
-        self.owed.extend(self.groups(self.strays[room:]))
-        receivers += self.strays[:room]
+        receivers += self.strays
         self.strays = []
         return receivers
 

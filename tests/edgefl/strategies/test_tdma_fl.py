@@ -213,30 +213,6 @@ def test_with_edges_missing_somebody_begins_whatever_alpha_is(alpha: int, first:
     assert len(server.open) == first and len(strategy.owed) == 3 - first
 
 
-def test_the_delay_outlives_an_outage_of_all_edges() -> None:
-    """Four groups, alpha = 2: two are at work and two wait, also after all were away."""
-    strategy = make(Idfl, (1,), per_round=1, alpha=2)
-    assert isinstance(strategy, Idfl)
-    strategy.use(Timetable(1, 1, 0, True, lambda edge, samples, steps: 1, lambda n, s, tau: 0))
-    server = Server(strategy)
-    server.start("a", "b", "c", "d")
-    assert sorted(server.open) == ["a", "b"]
-    for edge in "abcd":
-        server.lose(edge)
-    for edge in sorted(server.open):
-        server.close(edge, now=2)
-    for edge in "abcd":
-        server.join(edge)
-    for now in range(10, 40, 2):  # a round each
-        for edge in sorted(server.open.keys() & strategy.computing.keys()):
-            server.give(UpdateReady(edge, server.open[edge][0]), now)
-        server.ring(now)
-        (sends,) = strategy.sending
-        server.deliver(sends, 1.0, now=now + 1)
-        assert len(strategy.running) <= 2
-    assert len(strategy.running) == 2 and [len(group) for group in strategy.owed] == [1, 1]
-
-
 def event_of(server: Server, edge: str, end: float) -> Any:
     from edgefl.strategies.base.events_and_decisions import UpdateArrived
 
