@@ -1370,7 +1370,8 @@ class CompiledStep:
 
     All arrays are contiguous: ``weights`` and gradients float32 over ``network.parameters``
     elements (a longer vector's front), inputs float32 (samples, channels, height, width), labels
-    int64, ``index`` int64, the samples in their order. ValueError for others.
+    int64 (or shares, see ``gradient``), ``index`` int64, the samples in their order. ValueError for
+    others.
     """
 
     def __init__(self, network: Network, processor: Processor | None = None) -> None:

@@ -314,8 +314,10 @@ class Progress:
             self._works(event["edge"], "sending", event["task"])
         elif fact == "edge_waits":  # for other edges, before the run begins
             self._set(event["edge"], "joined", None)
-        elif fact == "session_ended" and self.edges.get(event["edge"], LEFT).state == "joined":
-            self._set(event["edge"], "awaited", None)
+        elif fact == "session_ended":
+            self.slow_paths.pop(event["edge"], None)  # the next session measures it again
+            if self.edges.get(event["edge"], LEFT).state == "joined":
+                self._set(event["edge"], "awaited", None)
         elif fact == "wire_error":
             self.wire_errors += 1
         elif fact == "slow_path":

@@ -392,11 +392,11 @@ class Resumption:
         return f"resuming {self.folder}: {longer}{'; '.join(said)}{self._other_code()}"
 
     def _other_code(self) -> str:
-        """Say that runs that go on were begun by another commit; "" if they were not."""
+        """Say that another commit began runs of the folder; "" if none did, or if all is done."""
+        if all(run.stage is RunStage.finished for run in self.runs):
+            return ""
         now, unknown = git_commit(), {"unknown", None}
-        begun = {
-            run.config.get(FACTS, {}).get("git_commit") for run in self.of(RunStage.broken_off)
-        }
+        begun = {run.config.get(FACTS, {}).get("git_commit") for run in self.runs}
         others = sorted(begun - unknown - {now}) if now not in unknown else []
         if not others:
             return ""

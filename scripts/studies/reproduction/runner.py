@@ -187,12 +187,18 @@ class EntryRunner:
         return did
 
     def _is_open(self) -> bool:
-        """Return whether further seeds may decide a claim."""
+        """Return whether further seeds may decide a claim, of the parts that are run."""
         from reproduction.book import Book  # it needs the figures, which take long
 
         book = Book([*map(registry.find, self.entry.uses), self.entry], self.work.data)
         results = book.results(self.entry.name, self.work.scale)
-        return any(judged(claim.judge, results).is_open for claim in self.entry.claims)
+        chosen = set(self.work.parts)
+        claims = [
+            claim
+            for claim in self.entry.claims
+            if not chosen or (claim.needs and chosen.issuperset(claim.needs))
+        ]
+        return any(judged(claim.judge, results).is_open for claim in claims)
 
     # ------------------------------------------------------------------ tuning
     def _tune(self, plan: PartPlan, best: dict[str, Settings]) -> Did:

@@ -90,7 +90,7 @@ def test_other_code_than_that_which_began_a_run_is_told(folder: Path) -> None:
     else:
         assert f"begun by commit 0087f57c0ffe, this is {git_commit()}: expected the same" in told
     begin_run(folder, given, facts={"git_commit": "0087f57c0ffe"}, finished="versions")
-    assert "commit" not in read_resumption(folder).told()
+    assert "commit" not in read_resumption(folder).told()  # all is done
 
 
 @pytest.mark.parametrize(

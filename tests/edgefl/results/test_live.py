@@ -72,6 +72,9 @@ def test_paths_slower_than_their_links_are_named_from_the_start(tmp_path: Path) 
     record.flush()
     line = "real paths slower than their links: b (442 kbit/s of 2.00 Mbit/s)"
     assert line in shown(view).splitlines() and line in view.plain()
+    record.fact(0, {"fact": "session_ended", "edge": "b", "reason": "silent"})
+    record.flush()
+    assert "real paths" not in shown(view), "the next session measures it again"
 
 
 def test_the_display_reads_what_the_record_writes(tmp_path: Path) -> None:
