@@ -15,7 +15,7 @@ import socket
 import sys
 import time
 from pathlib import Path
-from types import FrameType
+from select import select
 
 from emulator.clock import precise_timers
 from emulator.lab.commands import FRAME_BYTES, PAYLOAD_BYTES
@@ -53,25 +53,32 @@ class _Counts:
             fresh.replace(self._file)
 
 
-class _Stopped(BaseException):
-    """SIGTERM or Ctrl-C."""
+def _signalled() -> socket.socket:
+    """Return a socket that is readable from SIGTERM or Ctrl-C on.
+
+    A handler that raised could do so between a datagram and its count.
+    """
+    told, teller = socket.socketpair()
+    teller.setblocking(False)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(teller.detach())
+    return told
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    raise _Stopped
-
-
-def send(counts: _Counts, to: tuple[str, int], rate_bit_s: int, *rest_ns: int) -> None:
-    """Send until the end of this process."""
+def send(
+    counts: _Counts, stop: socket.socket, to: tuple[str, int], rate_bit_s: int, *rest_ns: int
+) -> None:
+    """Send until ``stop`` is readable."""
     on_ns, off_ns = rest_ns or (None, None)
-    began_ns, number = time.monotonic_ns(), 0
+    began_ns, number, wait_ns = time.monotonic_ns(), 0, 0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        while True:
+        while not select([stop], [], [], wait_ns / NS_PER_S)[0]:
             now = time.monotonic_ns() - began_ns
-            due_ns = moment_ns(number, rate_bit_s, on_ns, off_ns)
-            if due_ns > now:
+            wait_ns = max(0, moment_ns(number, rate_bit_s, on_ns, off_ns) - now)
+            if wait_ns:
                 counts.tell(now)
-                time.sleep(min(due_ns - now, _TELL_NS) / NS_PER_S)
+                wait_ns = min(wait_ns, _TELL_NS)
                 continue
             later = moment_ns(number + _MOST_AT_ONCE, rate_bit_s, on_ns, off_ns)
             number += 1
@@ -84,17 +91,17 @@ def send(counts: _Counts, to: tuple[str, int], rate_bit_s: int, *rest_ns: int) -
                 continue
 
 
-def count(counts: _Counts, at: tuple[str, int]) -> None:
-    """Count until the end of this process."""
+def count(counts: _Counts, stop: socket.socket, at: tuple[str, int]) -> None:
+    """Count until ``stop`` is readable, and then what has arrived until then."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         sock.bind(at)
-        sock.settimeout(_TELL_NS / NS_PER_S)
         while True:
-            try:
+            ready, _, _ = select([sock, stop], [], [], _TELL_NS / NS_PER_S)
+            if sock in ready:
                 sock.recv(2048)
                 counts.datagrams += 1
-            except TimeoutError:
-                pass
+            elif stop in ready:
+                return
             counts.tell(time.monotonic_ns())
 
 
@@ -102,18 +109,15 @@ def main(words: list[str]) -> None:
     """Run one of the two processes until SIGTERM."""
     what, address, port, file, *numbers = words
     counts = _Counts(Path(file))
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(signal_number, _stop)
+    stop = _signalled()
     precise_timers()
     peer = (address, int(port))
-    try:
-        counts.tell(0, at_once=True)
-        if what == "send":
-            send(counts, peer, *map(int, numbers))
-        else:
-            count(counts, peer)
-    except _Stopped:
-        counts.tell(0, at_once=True)
+    counts.tell(0, at_once=True)
+    if what == "send":
+        send(counts, stop, peer, *map(int, numbers))
+    else:
+        count(counts, stop, peer)
+    counts.tell(0, at_once=True)
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ seed = 3
 model = {name = "mlp", hidden = [16]}
 edges = {names = ["a"]}
 training = {epochs = 1, batch_size = 32}
-devices = {samples_per_s = 5000.0}
+devices = {samples_per_s = 500.0}
 links = {up_mbit_s = 20.0, down_mbit_s = 20.0}
 network = {liveness_s = 3.0, grace_s = 30.0}
-stop = {versions = 12}
+stop = {versions = 3}
 strategies = [{strategy = "fedasync"}]
 """
 
@@ -36,13 +36,15 @@ def test_an_update_of_a_killed_edge_is_offered_by_its_next_process(
     terminals = Terminals(started, "one.toml")
     first = terminals.edge("a", "--state", "state")
     directory = folder / "runs" / "one" / "fedasync"
-    wait_for(lambda: happened(directory, event="update_arrived"))
+    wait_for(lambda: happened(directory, fact="task_started", task=0))
     coordinator = next(
         child.pid
         for child in psutil.Process(terminals.coordinator.pid).children()
         if str(directory / "events.jsonl") in [each.path for each in child.open_files()]
     )
-    os.kill(coordinator, signal.SIGSTOP)  # nothing is acknowledged from now on
+    # in training all updates before this one are acknowledged, and this one will not be
+    wait_for(lambda: happened(directory, fact="task_started", task=1))
+    os.kill(coordinator, signal.SIGSTOP)
     kept = wait_for(lambda: list((folder / "state" / "a").glob("update-*.safetensors")))
     first.kill()
     first.communicate()
