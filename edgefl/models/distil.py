@@ -156,19 +156,19 @@ def distil(
     """Train ``weights`` (whole layout) in place, and return means over the batches.
 
     Gradients are clipped to the norm ``recipe.clip``. If its ``alpha_min`` is ``alpha_max``, alpha
-    is fixed. ``step``: computes gradients in place of torch, if ``teacher`` is ``SampleLogits``.
+    is fixed. ``step``: computes gradients in place of torch; ``teacher`` is ``SampleLogits`` then.
 
     The student is in evaluation mode: no dropout, and normalisation buffers do not change.
     """
     trainable, noted = weights[: workspace.layout.parameters], []
-    step = step if isinstance(teacher, SampleLogits) else None
     with workspace.frozen(weights) if step is None else nullcontext(workspace.model) as model:
         for rows in _batches(len(inputs), recipe, rng):
             taught = teacher.batch(rows)
             uncertain = taught.uncertainty()
             alpha = uncertain * recipe.alpha_max + (1 - uncertain) * recipe.alpha_min
             slope = workspace.gradient
-            if step is not None and isinstance(taught, SampleLogits):
+            if step is not None:
+                assert isinstance(taught, SampleLogits)
                 value = taught.gradient(step, weights, slope, inputs[rows], alpha)
             else:
                 slope.zero_()
