@@ -768,14 +768,17 @@ class Coordinator:
     def _publish(self, weights: np.ndarray, now: int) -> list[Output]:
         check_published(weights, self.weights)
         read_only([weights])
-        self.weights = weights
+        before, self.weights = self.weights, weights
         self.version += 1
-        if self.record.counters.diverged_at is None and not is_finite(weights):
-            # Record the first non-finite model; divergence is not an error.
-            self.record.fact(now, "diverged", version=self.version)
         section = self.experiment.evaluation
         every, of_edges = section.every_versions, section.edges
-        outputs = self._evaluate(now) if every and self.version % every == 0 else []
+        due = bool(every) and self.version % every == 0
+        if not is_finite(weights):  # divergence is not an error
+            # at once: often no version follows, and the last score would hold until the end
+            due = due or is_finite(before)
+            if self.record.counters.diverged_at is None:
+                self.record.fact(now, "diverged", version=self.version)
+        outputs = self._evaluate(now) if due else []
         every = 0 if of_edges is None else of_edges.every_versions
         return outputs + (self._evaluate_edges(now) if every and self.version % every == 0 else [])
 

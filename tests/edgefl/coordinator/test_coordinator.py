@@ -235,16 +235,19 @@ def test_an_update_that_cannot_be_used_is_discarded_with_its_reason(
     assert (ended["updates_applied"], ended["updates_discarded"]) == (2, {reason: 1})
 
 
-def test_the_first_model_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
-    """A method may diverge and recover; neither ends the run."""
+def test_the_first_model_that_is_not_finite_is_recorded_and_each_is_scored(tmp_path: Path) -> None:
+    """A method may diverge and recover; neither ends the run. An older score would hold on."""
     values = iter((1.0, np.inf, 2.0, np.nan))
 
     def answer(event: ev.Event, now: int) -> list[do.Decision]:
         return [do.Publish(vector(next(values), 0, 0))]
 
-    desk = scripted(tmp_path, {ev.EdgeJoined: answer})
-    desk.start("a", "b", "c")
-    desk.hear("d", Joined(1, []), now=S)
+    desk = scripted(tmp_path, {ev.EdgeJoined: answer}, evaluation={"every_versions": 100})
+    assert [line for line in desk.start("a", "b", "c") if "evaluate" in line] == [
+        "evaluate v0",
+        "evaluate v2",
+    ]
+    assert "evaluate v4" in desk.hear("d", Joined(1, []), now=S)
     assert desk.facts("diverged") == [{"t": 0.0, "fact": "diverged", "version": 2}]
     assert desk.counters.diverged_at == 2 and desk.summary()["versions"] == 4
 
