@@ -694,7 +694,7 @@ class CoordinatorProcess:
         transport = self.pacing.transport
         without = sorted(transport.without_kernel)
         wanted = self.experiment.network.pacing == KERNEL
-        if wanted and transport.paced[PROCESS] and not transport.paced[KERNEL]:
+        if wanted and transport.paced[PROCESS] and not (transport.paced[KERNEL] or without):
             self.launcher.say(
                 'network.pacing = "kernel": it has paced none of the'
                 f" {transport.paced[PROCESS]} transfers on emulated links: they were too small, or"
