@@ -487,8 +487,11 @@ def run_stage(directory: Path) -> RunStage:
     return RunStage.broken_off if read_config(directory) else RunStage.not_begun
 
 
+CODE = ("edgefl", "emulator")  # folders of a checkout that decide what a run does
+
+
 def git_commit(folder: Path = Path(__file__).parent) -> str:
-    """The commit of the edgefl checkout that ``folder`` is in, with "+" if it has changes.
+    """The commit of the edgefl checkout that ``folder`` is in, with "+" if its code was changed.
 
     "unknown" outside such a checkout.
     """
@@ -499,9 +502,9 @@ def git_commit(folder: Path = Path(__file__).parent) -> str:
         ]
     except (OSError, ValueError, KeyError, TypeError):
         name = ""
-    return (
-        name == NAME and _git(folder, "describe", "--always", "--dirty=+", "--abbrev=12")
-    ) or "unknown"
+    commit = _git(top, "rev-parse", "--short=12", "HEAD") if name == NAME else ""
+    changed = bool(commit and _git(top, "status", "--porcelain", "--", *CODE))
+    return commit + "+" * changed or "unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str:

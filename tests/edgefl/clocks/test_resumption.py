@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pytest
@@ -25,6 +27,7 @@ from edgefl.clocks.setup.resumption import (
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config.experiment import Experiment
 from edgefl.errors import UserError
+from edgefl_testbed import NAME
 
 TWO = [{"strategy": "fedavg"}, {"strategy": "fedasync"}]
 
@@ -91,6 +94,31 @@ def test_other_code_than_that_which_began_a_run_is_told(folder: Path) -> None:
         assert f"begun by commit 0087f57c0ffe, this is {git_commit()}: expected the same" in told
     begin_run(folder, given, facts={"git_commit": "0087f57c0ffe"}, finished="versions")
     assert "commit" not in read_resumption(folder).told()  # all is done
+
+
+@pytest.mark.skipif(which("git") is None, reason="git is not installed")
+def test_the_commit_is_marked_if_the_code_was_changed_and_not_its_results(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+        return subprocess.run(
+            ["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    code = tmp_path / "edgefl"
+    code.mkdir()
+    for file in (code / "a.py", tmp_path / "results.csv"):
+        file.write_text("1")
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "{NAME}"\n')
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "one")
+    commit = git("rev-parse", "HEAD")[:12]
+    (tmp_path / "results.csv").write_text("2")
+    assert git_commit(code) == commit
+    (code / "b.py").write_text("2")
+    assert git_commit(code) == f"{commit}+"
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
+    assert git_commit(code) == "unknown"
 
 
 @pytest.mark.parametrize(
