@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -362,6 +363,31 @@ def test_the_grid_is_derived_from_the_knobs_and_moves_one_at_a_time(tmp_path: Pa
     assert {name: float(value) for name, value in settings["fedasync"].items()} == best
     for runs in tried.values():
         assert len(runs) == len({str(each) for each in runs}), "none twice"
+
+
+def test_the_best_settings_are_confirmed_over_the_whole_time(tmp_path: Path) -> None:
+    """The short runs favour a learning rate of .2, with which one whole run fails."""
+    assert KNOBBED.tuning is not None
+    tuning = KNOBBED.tuning.model_copy(update={"confirm": (102, 103), "extend": 0})
+
+    def score(key: Key) -> float | None:
+        _, _, _, role, seed, text = key
+        rate = float(setting_of(text)["training.learning_rate"])
+        return None if (role, rate, seed) == ("confirming", 0.2, 103) else rate
+
+    sweep = plan_of(KNOBBED.model_copy(update={"tuning": tuning}), tmp_path).sweep(score)
+    sweep.do(lambda runs: Did())
+    runs = sweep.confirming()
+    assert {run.run.experiment.stop.emulated_s for run in runs} == {60.0}
+    tried = {(run.method.shown, run.setting["training.learning_rate"], run.seed) for run in runs}
+    names = ("fedasync", "fedbuff", "flat")
+    assert tried == {*product(names, ("0.1", "0.2"), (102, 103))} and len(runs) == 16
+    of_outer = {run.setting["a"] for run in runs if run.method.shown == "fedasync"}
+    assert of_outer == {"0.5", "0.01"}, "those of the nested method, too"
+    for method in sweep.methods:
+        top = sweep.best(method)
+        assert top is not None and top.setting["training.learning_rate"] == 0.2
+        assert sweep.best_settings()[method.name]["training.learning_rate"] == "0.1"
 
 
 def test_what_is_left_of_the_learning_rate_is_a_share_of_the_run(tmp_path: Path) -> None:

@@ -98,6 +98,9 @@ class Tuning(Table):
     ``extend``: how many more settings of each method are tried while a best value lies at an edge
     of its grid: one value beyond the edge, of one knob.
     ``overrides``: further changes to the config of these runs.
+    ``confirm``: further seeds, in no table either. With these each method's best settings of its
+    two best values of the first knob, and those of methods within it, are run over the whole time;
+    the best mean is taken. A short run with one seed favours learning rates that later fail.
     """
 
     knobs: Mapping[str, tuple[Any, ...]] = {}
@@ -106,6 +109,7 @@ class Tuning(Table):
     metric: str = "convergence_accuracy"
     extend: int = 2
     overrides: tuple[str, ...] = ()
+    confirm: tuple[int, ...] = ()
 
 
 class Part(Table):

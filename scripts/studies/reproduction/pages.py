@@ -20,6 +20,7 @@ from reproduction.entry import MOST_SEEDS, WALL, Entry, Figure, Part, Scale, Ver
 from reproduction.plans import run_command, strategies
 from reproduction.registry import papers
 from reproduction.results import (
+    CONFIRMING,
     OF_RULE,
     RESULT,
     RULE,
@@ -500,11 +501,16 @@ def _tuning(results: Results, part: Part) -> list[str]:
     counts = sorted({len(its) for its in settings if its})
     each = " or ".join(map(str, counts)) or "no"
     seeds = sorted({row.seed for rows in tried.values() for row in rows}) or plan.seeds
-    return [
+    told = (
         f"Tuned: {each} settings of each method, {100 * plan.share:g} % of the budget, seeds"
-        f" {', '.join(map(str, seeds))}, by {label(plan.metric)}.",
-        "",
-    ]
+        f" {', '.join(map(str, seeds))}, by {label(plan.metric)}."
+    )
+    if any(results.tried(f"{part.name}/{each.shown}", CONFIRMING) for each in part.methods):
+        told += (
+            " The best ones with the two best values of the first knob were run over the whole"
+            f" time, too, with seeds {', '.join(map(str, plan.confirm))}."
+        )
+    return [told, ""]
 
 
 def _scale_mark(scale: Scale | None) -> str:

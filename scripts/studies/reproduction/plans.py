@@ -31,10 +31,11 @@ from edgefl.strategies.base import catalog
 from edgefl.strategies.base.rounds import Rounds
 from edgefl.strategies.tdma_fl import SyncTdmaFL
 from reproduction.entry import ROOT, WALL, Entry, MethodPlan, Part, Scale, Tuning
-from reproduction.results import RESULT, TUNING, Key, setting_text
+from reproduction.results import CONFIRMING, RESULT, TUNING, Key, setting_text
 
 SMALLEST_SHARE = 0.1  # of the budget, for tuning
 TOGETHER = 2  # knobs that are tried in every combination
+FINALISTS = 2  # values of the first knob that are confirmed
 DECAY = "training.decay"
 NOT_COUNTED = ("name", "seed", "seeds", "record", "network", "fidelity")  # change no result
 SYNCHRONOUS = (Rounds, SyncTdmaFL)
@@ -58,7 +59,7 @@ class PlannedRun:
     @property
     def key(self) -> Key:
         """As ``results.key_of`` of its row."""
-        setting = setting_text(self.setting) if self.role == TUNING else ""
+        setting = "" if self.role == RESULT else setting_text(self.setting)
         return self.scale, self.part.name, self.method.shown, self.role, self.seed, setting
 
     @property
@@ -167,9 +168,10 @@ class PartPlan:
             raise UserError(
                 f"{where}: tuning.share {tuning.share:g}: expected at least {SMALLEST_SHARE:g}"
             )
-        for seed in tuning.seeds:
-            if seed in self.part.seeds_at(self.scale):
-                raise UserError(f"{where}: tuning.seeds {seed}: is a seed of the table")
+        for key, seeds in (("seeds", tuning.seeds), ("confirm", tuning.confirm)):
+            for seed in seeds:
+                if seed in self.part.seeds_at(self.scale):
+                    raise UserError(f"{where}: tuning.{key} {seed}: is a seed of the table")
         tuned = [each.shown for each in self.tuned]
         for method in self.part.methods:
             for key, names in (("tuned_as", [method.tuned_as]), ("within", method.within)):
@@ -228,18 +230,9 @@ class PartPlan:
     # ------------------------------------------------------------------ the table
     def table(self, best: Mapping[str, Mapping[str, str]]) -> list[PlannedRun]:
         """Return the runs of the table, seed by seed; ``best``: method -> its best setting."""
-        self._write(self.config, self.part.methods)
-        base, ones = base_of(self.config), {}
-        stop = self.experiment().stop
         settings = {each.shown: self._own(each, best) for each in self.part.methods}
-        for number, method in enumerate(self.part.methods):
-            words = [
-                change(key_in(number, name), value, stop)
-                for name, value in settings[method.shown].items()
-            ]
-            whole = load(self.config, (*self.overrides, *method.changes, *words))
-            mine = (whole.strategies[number],)
-            ones[method.shown] = whole.model_copy(update={"strategies": mine, "seeds": None})
+        ones = {each.shown: self.whole(each, settings[each.shown]) for each in self.part.methods}
+        base = base_of(self.config)
         return [
             PlannedRun(
                 self.part,
@@ -257,6 +250,13 @@ class PartPlan:
             for seed in self.part.seeds_at(self.scale)
             for method in self.part.methods
         ]
+
+    def whole(self, method: MethodPlan, setting: Mapping[str, str]) -> Experiment:
+        """Return the experiment of a method with a setting, over the whole time."""
+        number, stop = self.part.methods.index(method), self.experiment().stop
+        words = [change(key_in(number, name), value, stop) for name, value in setting.items()]
+        whole = load(self.config, (*self.overrides, *method.changes, *words))
+        return whole.model_copy(update={"strategies": (whole.strategies[number],), "seeds": None})
 
     def directory(self, method: MethodPlan, seed: int) -> Path:
         """Return the directory of a table run; on the wall clock, as ``edgefl run`` makes it."""
@@ -330,14 +330,16 @@ class PartSweep(Sweep):
         for method in self.methods:
             top = self.best(method)
             inner, outer = (self._part.part.method(each.name).within for each in (method, own))
-            if top is None or (own.name not in inner and method.name not in outer):
-                continue
-            given = {_short(key): value for key, value in top.setting.values}
-            given |= inner.get(own.name, {})
-            values = tuple((axis.key, given.get(_short(axis.key))) for axis in own.axes)
-            if all(value is not None for _, value in values):
-                found.append(Setting(values))
+            if top is not None and (own.name in inner or method.name in outer):
+                found += self._in_terms_of(own, method, top.setting)
         return found
+
+    def _in_terms_of(self, own: Method, other: Method, setting: Setting) -> list[Setting]:
+        """Return another method's setting as one of ``own``; [] if it does not give all axes."""
+        given = {_short(key): value for key, value in setting.values}
+        given |= self._part.part.method(other.name).within.get(own.name, {})
+        values = tuple((axis.key, given.get(_short(axis.key))) for axis in own.axes)
+        return [] if any(value is None for _, value in values) else [Setting(values)]
 
     def run_of(self, method: Method, setting: Setting, seed: int) -> SweepRun:
         run = super().run_of(method, setting, seed)
@@ -354,23 +356,72 @@ class PartSweep(Sweep):
     def _planned(self, run: SweepRun) -> PlannedRun:
         method, setting = self._places[run.directory]
         plan = self._part.part.method(method.name)
-        texts = {_short(key): toml_text(value) for key, value in setting.values}
-        return PlannedRun(self._part.part, plan, TUNING, texts, run, self._part.scale)
+        return PlannedRun(self._part.part, plan, TUNING, texts_of(setting), run, self._part.scale)
 
     def score(self, method: Method, setting: Setting) -> float | None:
         runs = [self.run_of(method, setting, seed) for seed in self._tuning.seeds]
-        scores = [self._score_of(self._planned(run).key) for run in runs]
+        return self._mean([self._planned(run) for run in runs])
+
+    def _mean(self, runs: Sequence[PlannedRun]) -> float | None:
+        scores = [self._score_of(run.key) for run in runs]
         there = [score for score in scores if score is not None]
         return fmean(there) if len(there) == len(scores) else None
 
+    # ------------------------------------------------------------------ the best ones
+    def confirming(self) -> list[PlannedRun]:
+        """Return the runs over the whole time that choose among each method's finalists."""
+        return [
+            run
+            for method in self.methods
+            for setting in self._finalists(method)
+            for run in self._whole(method, setting)
+        ]
+
+    def _finalists(self, method: Method) -> list[Setting]:
+        """Return the best settings of the two best first knobs, and those of methods within."""
+        first, left, found = method.axes[0].key, list(method.tried), list[Setting]()
+        while len(found) < FINALISTS and (top := best_of(left, self.metric)):
+            found.append(top.setting)
+            left = [each for each in left if each.setting[first] != top.setting[first]]
+        for other in self.methods:
+            if method.name in self._part.part.method(other.name).within:
+                for setting in self._finalists(other):
+                    found += self._in_terms_of(method, other, setting)
+        return list(dict.fromkeys(found))
+
+    def _whole(self, method: Method, setting: Setting) -> list[PlannedRun]:
+        part, texts = self._part, texts_of(setting)
+        plan = part.part.method(method.name)
+        one, folder = part.whole(plan, texts), part.folder / f"{part.part.name}-confirming"
+        return [
+            PlannedRun(
+                part.part,
+                plan,
+                CONFIRMING,
+                texts,
+                SweepRun(
+                    one.model_copy(update={"seed": seed}),
+                    0,
+                    folder / self.scheme(method, setting) / seed_name(seed, True),
+                    base_of(part.config),
+                ),
+                part.scale,
+            )
+            for seed in self._tuning.confirm
+        ]
+
     def best_settings(self) -> dict[str, dict[str, str]]:
         """Return method -> its best setting so far, of those that have a score."""
-        found = {method.name: self.best(method) for method in self.methods}
-        return {
-            name: {_short(key): toml_text(value) for key, value in top.setting.values}
-            for name, top in found.items()
-            if top is not None
-        }
+        found = {}
+        for method in self.methods:
+            top = self.best(method)
+            if self._tuning.confirm:
+                finalists = self._finalists(method)
+                whole = [Tried(each, self._mean(self._whole(method, each))) for each in finalists]
+                top = best_of(whole, self.metric) or top
+            if top is not None:
+                found[method.name] = texts_of(top.setting)
+        return found
 
 
 class Knobs:
@@ -483,6 +534,11 @@ def change(key: str, value: str, stop: Stop) -> str:
     if stop.emulated_s is None:
         end = f"over_versions={stop.versions}"
     return f"{DECAY}={{name='linear', {end}, floor={left}}}"
+
+
+def texts_of(setting: Setting) -> dict[str, str]:
+    """Return a setting as a plan and the result files have it."""
+    return {_short(key): toml_text(value) for key, value in setting.values}
 
 
 def _short(key: str) -> str:

@@ -32,7 +32,7 @@ from reproduction.measures import MEASURES
 RULE, OF_RULE = 2, ("convergence_accuracy",)
 WRONG = 0.05  # how often a verdict may be wrong if nothing is there, all looks together
 MAIN = "main"  # the usual name of an entry's only part
-RESULT, TUNING = "result", "tuning"  # roles of runs
+RESULT, TUNING, CONFIRMING = "result", "tuning", "confirming"  # roles of runs
 
 # Numbers of every run. Those of summary.json keep their names (docs/reference/files.md).
 NUMBERS = (
@@ -238,9 +238,9 @@ class Results:
         return dict(sorted(found.items()))
 
     # ------------------------------------------------------------------ tuning
-    def tried(self, which: str) -> list[RunRow]:
-        """Return the rows of a method's tuning runs."""
-        return self._rows(*key_in(which), TUNING)
+    def tried(self, which: str, role: str = TUNING) -> list[RunRow]:
+        """Return the rows of a method's tuning runs, or of those that confirm."""
+        return self._rows(*key_in(which), role)
 
     def setting(self, which: str) -> Mapping[str, str]:
         """Return the tuned values with which the method's table runs were made."""
@@ -383,11 +383,11 @@ Key = tuple[Scale, str, str, str, int, str]
 
 
 def key_of(row: RunRow) -> Key:
-    """Return what names a run: scale, part, method, role, seed, setting of a tuning run.
+    """Return what names a run: scale, part, method, role, seed, and its setting if it chooses one.
 
     A table run has one setting, so that a new best setting replaces it.
     """
-    setting = setting_text(row.setting) if row.role == TUNING else ""
+    setting = "" if row.role == RESULT else setting_text(row.setting)
     return row.scale, row.part, row.method, row.role, row.seed, setting
 
 

@@ -140,7 +140,8 @@ class EntryRunner:
     def _forget(self) -> None:
         self.tables.drop(self.work.scale)
         for plan in self.plans:
-            for name in (plan.part.name, f"{plan.part.name}-tuning"):
+            for more in ("", "-tuning", "-confirming"):
+                name = f"{plan.part.name}{more}"
                 shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def _tell_of_other_code(self) -> None:
@@ -211,6 +212,8 @@ class EntryRunner:
             except UserError as error:
                 raise UserError(f"{error}; or --anew runs {self.entry.name} again") from error
             did = sweep.do(lambda runs: self._do(sweep.planned(runs)))
+            if did.to_the_end:
+                did = self._do(sweep.confirming())
             best[part.name] = sweep.best_settings()
         elif part.settings_of:
             best[part.name] = best.get(part.settings_of) or self._settings_of(part)
@@ -328,7 +331,7 @@ class EntryRunner:
     def _is_known(self, run: PlannedRun) -> bool:
         """Return whether the result files have a run. UserError if it has another config."""
         row = self._row(run.key)
-        if row is None or (run.role != TUNING and row.setting != run.setting):
+        if row is None or row.setting != run.setting:
             return False
         if row.rule != files.RULE and run.part.depends_on(files.OF_RULE):
             return False  # it is run again, and replaced
