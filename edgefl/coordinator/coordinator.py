@@ -770,6 +770,7 @@ class Coordinator:
         read_only([weights])
         before, self.weights = self.weights, weights
         self.version += 1
+        self.record.counters.version_s = now / NS_PER_S
         section = self.experiment.evaluation
         every, of_edges = section.every_versions, section.edges
         due = bool(every) and self.version % every == 0

@@ -23,6 +23,7 @@ class Counters:
     """
 
     versions: int = 0
+    version_s: float = 0.0  # when the latest one was published; `take` knows it from lines with "t"
     updates_received: int = 0
     updates_applied: int = 0
     waiting: dict[int, str] = field(default_factory=dict)  # task whose update is held -> its edge
@@ -70,9 +71,9 @@ class Counters:
         self.waiting.update(zip(tasks, edges))
         self.staleness.update(staleness)
 
-    def published(self, version: int) -> None:
+    def published(self, version: int, t: float) -> None:
         """Count a model that contains all updates that wait."""
-        self._publish({"version": version})
+        self._publish({"version": version}, t)
 
     def link(self, direction: str, size_bytes: int) -> None:
         """Count a finished transfer of ``size_bytes``; ``direction`` is "up" or "down"."""
@@ -143,7 +144,7 @@ class Counters:
             self.staleness[row["version"] - row["base_version"]] += 1
         for decision in decisions:
             if decision["do"] == "publish":
-                self._publish(decision)
+                self._publish(decision, row.get("t", self.version_s))
             elif decision["do"] == "report":
                 self.marks.update(decision["values"])
             elif decision["do"] == "push":
@@ -161,8 +162,8 @@ class Counters:
             self.discards[decision["reason"]] += 1
             self._has_no_use(edge, decision["task"], decision["reason"])
 
-    def _publish(self, decision: Mapping[str, Any]) -> None:
-        self.versions = max(self.versions, decision["version"])
+    def _publish(self, decision: Mapping[str, Any], t: float) -> None:
+        self.versions, self.version_s = max(self.versions, decision["version"]), t
         for task in decision.get("made_of", list(self.waiting)):
             edge = self.waiting.pop(task, None)
             if edge is not None:

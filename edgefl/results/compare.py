@@ -179,7 +179,7 @@ def _unfinished(run: Path) -> dict[str, Any]:
     evaluation = config.get("evaluation", {})
     latest_s = max((t for row in events if (t := number(row.get("t")))), default=None)
     target, score = number(target_in(evaluation)), score_of(evaluation)
-    outcome = summary.outcome(metrics, target, score, latest_s)
+    outcome = summary.outcome(metrics, target, score, latest_s, counted["version_s"])
     return {
         "seed": config.get("seed"),
         "clock": config.get("run", {}).get("clock"),

@@ -217,7 +217,7 @@ class Progress:
                     self.counters.arrived(tasks[some], edges[some], gaps[some])
                     counted = until
                 for one in versions.get(place, ()):
-                    self.counters.published(one)
+                    self.counters.published(one, float(now_s[place]))
             if needed[place]:
                 row = events.row(place)
                 if usual[place]:

@@ -155,25 +155,27 @@ def outcome(
     target: float | None,
     score: Score = ACCURACY,
     end_s: float | None = None,
+    version_s: float | None = None,
 ) -> dict[str, Any]:
     """Return accuracies (0 to 1), emulated seconds to the target, and test losses.
 
     The losses are those of the first, worst and last model. A missing or non-finite value is None.
     ``score``: what ``target`` refers to. If that is not the accuracy, there are its values, too.
     ``end_s``: the emulated second at which the run ended, or its latest one so far; None is that of
-    the last evaluation.
+    the last evaluation. ``version_s``: when the last model was published, if that is known.
     """
     window = convergence_window(metrics_rows, end_s)
+    stands = window is not None and version_s is not None and version_s <= window[0]
     accuracies, evaluated = evaluations(metrics_rows), evaluations(metrics_rows, score.name)
     of_metric: dict[str, Any] = {}
     if score is not ACCURACY:
         of_metric = {
             "metric": score.name,
-            **_values(metrics_rows, score, window),
+            **_values(metrics_rows, score, window, stands),
             f"target_{score.name}": target,
         }
     return {
-        **_values(metrics_rows, ACCURACY, window),
+        **_values(metrics_rows, ACCURACY, window, stands),
         "convergence_window_s": window,
         "stability": stability([value for _, value in accuracies[-STABILITY_EVALUATIONS:]]),
         "target_accuracy": target if score is ACCURACY else None,
@@ -184,20 +186,25 @@ def outcome(
 
 
 def _values(
-    metrics_rows: Iterable[Mapping[str, Any]], score: Score, window: Sequence[float] | None
+    metrics_rows: Iterable[Mapping[str, Any]],
+    score: Score,
+    window: Sequence[float] | None,
+    stands: bool,
 ) -> dict[str, float | None]:
     """The last score, the mean over the window, and the best one.
 
     If the score was not finite any more at the end, an older one, of a better model, does not stand
-    for it.
+    for it; nor if there was only the last model in the window (``stands``).
     """
     scored = [(t, value) for t, value, _ in _scored(metrics_rows, score.name)]
     evaluated = [(t, value) for t, value in scored if value is not None]
     behind = next((count for count, (_, value) in enumerate(scored[::-1]) if value is not None), 0)
     held = window is not None and (not behind or scored[-behind][0] >= window[1])
+    final = scored[-1][1] if scored else None
+    mean = time_average(evaluated, *window) if window and held else None
     return {
-        f"final_{score.name}": scored[-1][1] if scored else None,
-        f"convergence_{score.name}": time_average(evaluated, *window) if window and held else None,
+        f"final_{score.name}": final,
+        f"convergence_{score.name}": final if stands else mean,
         f"best_{score.name}": score.best(value for _, value in evaluated),
     }
 
@@ -280,7 +287,11 @@ def counters(
         counted.take(event)
     for row in links:
         counted.link(row["direction"], int(row["bytes"]))
-    head = {"versions": counted.versions, "emulated_s": emulated_s}
+    head = {
+        "versions": counted.versions,
+        "version_s": counted.version_s,
+        "emulated_s": emulated_s,
+    }
     return {**head, **counted.of_updates(), **counted.of_run()}
 
 

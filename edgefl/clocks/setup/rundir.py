@@ -79,7 +79,7 @@ def write_summary(
     """
     rows = read_csv(directory / METRICS)
     not_finite = scores_not_finite(rows)
-    found = outcome(rows, evaluation.goal, evaluation.score, head["emulated_s"])
+    found = outcome(rows, evaluation.goal, evaluation.score, head["emulated_s"], counters.version_s)
     summary = {
         **head,
         **counters.of_updates(),

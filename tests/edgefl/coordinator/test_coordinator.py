@@ -250,6 +250,7 @@ def test_the_first_model_that_is_not_finite_is_recorded_and_each_is_scored(tmp_p
     assert "evaluate v4" in desk.hear("d", Joined(1, []), now=S)
     assert desk.facts("diverged") == [{"t": 0.0, "fact": "diverged", "version": 2}]
     assert desk.counters.diverged_at == 2 and desk.summary()["versions"] == 4
+    assert desk.counters.version_s == 1.0
 
 
 # ------------------------------------------------------------------ the end

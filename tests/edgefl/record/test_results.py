@@ -101,6 +101,10 @@ def test_outcome() -> None:
     assert summary.outcome(rows, 0.96)["time_to_target_s"] is None
     assert summary.outcome(rows, None)["time_to_target_s"] is None
     assert set(summary.outcome([], 0.9).values()) == {None, 0.9}
+    stuck = [{"emulated_s": t, "accuracy": a} for t, a in ((0, 0.1), (2, 0.9), (10, 0.1))]
+    for version_s, expected in ((8.9, 0.1), (9.5, 0.9), (None, 0.9)):
+        found = summary.outcome(stuck, None, end_s=10.0, version_s=version_s)
+        assert found["convergence_accuracy"] == pytest.approx(expected)
     losses = [{"emulated_s": t, "accuracy": 0.1, "test_loss": loss} for t, loss in enumerate("295")]
     found = summary.outcome([*losses, {"emulated_s": 9, "accuracy": "", "test_loss": "7"}], None)
     assert [found[f"{which}_loss"] for which in ("initial", "highest", "final")] == [2, 9, 5]
