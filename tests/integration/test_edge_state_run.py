@@ -21,10 +21,10 @@ seed = 3
 model = {name = "mlp", hidden = [16]}
 edges = {names = ["a"]}
 training = {epochs = 1, batch_size = 32}
-devices = {samples_per_s = 500.0}
+devices = {samples_per_s = 1000.0}
 links = {up_mbit_s = 20.0, down_mbit_s = 20.0}
 network = {liveness_s = 3.0, grace_s = 30.0}
-stop = {versions = 3}
+stop = {versions = 6}
 strategies = [{strategy = "fedasync"}]
 """
 

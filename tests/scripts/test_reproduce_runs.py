@@ -390,6 +390,36 @@ def test_the_best_settings_are_confirmed_over_the_whole_time(tmp_path: Path) -> 
         assert sweep.best_settings()[method.name]["training.learning_rate"] == "0.1"
 
 
+def test_confirmed_settings_are_those_of_the_table_and_no_other_is_mixed_with_them(
+    tmp_path: Path,
+) -> None:
+    entry = digits_entry()
+    (part,) = entry.parts
+    assert part.tuning is not None
+    tuning = part.tuning.model_copy(update={"confirm": (102, 103)})
+    entry = entry.model_copy(update={"parts": (part.model_copy(update={"tuning": tuning}),)})
+    assert EntryRunner(entry, work_in(tmp_path)).run() == Did()
+    data = tmp_path / "results" / "data"
+    tables = Tables(data, entry)
+    confirming = [row for row in tables.rows if row.role == "confirming"]
+    assert {row.numbers["emulated_s"] for row in confirming} == {4.0}
+    assert {row.seed for row in confirming} == {102, 103} and len(confirming) == 8
+    of_table = {row.method: row.setting for row in tables.rows if row.role == "result"}
+    assert of_table == best_tried(tables, Scale.small, "main")
+    page = "".join(each.read_text() for each in pages.write(tmp_path / "results", [entry]))
+    assert "were run over the whole time, too, with seeds 102, 103" in page
+    for row in [row for row in tables.rows if row.role == "result"]:
+        other = "0.3" if row.setting.get("alpha") == "0.6" else "0.6"
+        if row.method == "fedasync":  # of an earlier choice; one with a seed of a later look
+            tables.put(replace(row, seed=row.seed + 1, setting={"alpha": other}))
+    assert EntryRunner(entry, work_in(tmp_path)).run() == Did()
+    after = [row for row in Tables(data, entry).rows if row.role == "result"]
+    assert {row.method: row.setting for row in after} == of_table
+    assert sorted((row.method, row.seed) for row in after) == [
+        ("fedasync", 1), ("fedasync", 2), ("fedbuff", 1), ("fedbuff", 2),
+    ]  # fmt: skip
+
+
 def test_what_is_left_of_the_learning_rate_is_a_share_of_the_run(tmp_path: Path) -> None:
     best = {"fedbuff": {DECAY: "0.1"}, "fedasync": {DECAY: "1.0"}}
     runs = {run.method.shown: run for run in plan_of(KNOBBED, tmp_path).table(best)}

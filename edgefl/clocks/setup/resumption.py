@@ -487,7 +487,8 @@ def run_stage(directory: Path) -> RunStage:
     return RunStage.broken_off if read_config(directory) else RunStage.not_begun
 
 
-CODE = ("edgefl", "emulator")  # folders of a checkout that decide what a run does
+# folders of a checkout that decide the numbers of a run, or of a study
+CODE = ("edgefl", "emulator", "scripts/studies")
 
 
 def git_commit(folder: Path = Path(__file__).parent) -> str:
@@ -503,8 +504,9 @@ def git_commit(folder: Path = Path(__file__).parent) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         name = ""
     commit = _git(top, "rev-parse", "--short=12", "HEAD") if name == NAME else ""
-    changed = bool(commit and _git(top, "status", "--porcelain", "--", *CODE))
-    return commit + "+" * changed or "unknown"
+    told = _git(top, "status", "--porcelain", "--branch", "--", *CODE) if commit else "#"
+    unchanged = told.startswith("#") and "\n" not in told  # the branch alone
+    return commit + "+" * (not unchanged) or "unknown"
 
 
 def _git(folder: Path, *arguments: str) -> str:

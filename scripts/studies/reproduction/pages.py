@@ -496,7 +496,12 @@ def _tuning(results: Results, part: Part) -> list[str]:
     if plan is None:
         from_other = f"The tuned values are those of `{part.settings_of}`."
         return [from_other, ""] if part.settings_of else []
-    tried = {each.shown: results.tried(f"{part.name}/{each.shown}") for each in part.methods}
+    names = {each.shown: f"{part.name}/{each.shown}" for each in part.methods}
+    rules = {row.rule for name in names.values() if results.has(name) for row in results.runs(name)}
+    tried = {
+        method: [row for row in results.tried(name) if row.rule in rules]
+        for method, name in names.items()
+    }
     settings = [{setting_text(row.setting) for row in rows} for rows in tried.values()]
     counts = sorted({len(its) for its in settings if its})
     each = " or ".join(map(str, counts)) or "no"

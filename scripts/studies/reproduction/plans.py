@@ -230,7 +230,7 @@ class PartPlan:
     # ------------------------------------------------------------------ the table
     def table(self, best: Mapping[str, Mapping[str, str]]) -> list[PlannedRun]:
         """Return the runs of the table, seed by seed; ``best``: method -> its best setting."""
-        settings = {each.shown: self._own(each, best) for each in self.part.methods}
+        settings = {each.shown: self.own(each, best) for each in self.part.methods}
         ones = {each.shown: self.whole(each, settings[each.shown]) for each in self.part.methods}
         base = base_of(self.config)
         return [
@@ -265,7 +265,7 @@ class PartPlan:
             return self.folder / self.part.name / one / method.shown
         return self.folder / self.part.name / method.shown / seed_name(seed, True)
 
-    def _own(self, method: MethodPlan, best: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    def own(self, method: MethodPlan, best: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
         """Return those of the best values that the method has."""
         found = best.get(method.tuned_as or method.shown, {})
         (entry,) = strategies(self.part.config, [method])
@@ -378,16 +378,24 @@ class PartSweep(Sweep):
         ]
 
     def _finalists(self, method: Method) -> list[Setting]:
-        """Return the best settings of the two best first knobs, and those of methods within."""
+        """Return the best settings of the two best first knobs, and those of nested methods.
+
+        A method within another one tries the other's, too, in its own terms.
+        """
+        found = self._own_finalists(method)
+        for other in self.methods:
+            inner, outer = (self._part.part.method(each.name).within for each in (other, method))
+            if method.name in inner or other.name in outer:
+                for setting in self._own_finalists(other):
+                    found += self._in_terms_of(method, other, setting)
+        return list(dict.fromkeys(found))
+
+    def _own_finalists(self, method: Method) -> list[Setting]:
         first, left, found = method.axes[0].key, list(method.tried), list[Setting]()
         while len(found) < FINALISTS and (top := best_of(left, self.metric)):
             found.append(top.setting)
             left = [each for each in left if each.setting[first] != top.setting[first]]
-        for other in self.methods:
-            if method.name in self._part.part.method(other.name).within:
-                for setting in self._finalists(other):
-                    found += self._in_terms_of(method, other, setting)
-        return list(dict.fromkeys(found))
+        return found
 
     def _whole(self, method: Method, setting: Setting) -> list[PlannedRun]:
         part, texts = self._part, texts_of(setting)

@@ -359,6 +359,22 @@ class Tables:
         self.curves = [row for row in self.curves if row.scale is not scale]
         self.write()
 
+    def drop_settings(self, scale: Scale, part: str, best: Mapping[str, Mapping[str, str]]) -> None:
+        """Remove the table runs of a part with other settings than ``best``, by method."""
+        stale = {
+            _curve_key(row)
+            for row in self.rows
+            if (row.scale, row.part, row.role) == (scale, part, RESULT)
+            and row.method in best
+            and dict(row.setting) != dict(best[row.method])
+        }
+        if stale:
+            self.rows = [
+                each for each in self.rows if each.role != RESULT or _curve_key(each) not in stale
+            ]
+            self.curves = [each for each in self.curves if _curve_key(each) not in stale]
+            self.write()
+
     def write(self) -> None:
         """Write both files in an order that does not depend on the order of the runs."""
         self.rows.sort(key=self._order)

@@ -33,7 +33,7 @@ from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale
 from reproduction.judges import judged
 from reproduction.plans import PartPlan, PlannedRun, short_hash
-from reproduction.results import RESULT, TUNING, RunRow, Tables
+from reproduction.results import CONFIRMING, RESULT, TUNING, RunRow, Tables
 
 S_PER_H = 3600.0
 SLOT = struct.Struct("q")
@@ -169,6 +169,9 @@ class EntryRunner:
                 did = self._tune(plan, best) if plan.part.name not in best else Did()
                 if not did.to_the_end:
                     return did
+                settings = best[plan.part.name]
+                chosen = {each.shown: plan.own(each, settings) for each in plan.part.methods}
+                self.tables.drop_settings(self.work.scale, plan.part.name, chosen)
                 seeds = plan.part.seeds_at(self.work.scale)
                 if look != looks[-1]:  # at the last one also a part's further seeds
                     seeds = seeds[:look]
@@ -351,21 +354,26 @@ def best_tried(tables: Tables, scale: Scale, part: str) -> Settings:
     if plan.tuning is None:
         return {}
     wanted = metric(plan.tuning.metric)
-    scores: dict[str, dict[str, list[float | None]]] = {}
-    for row in tables.rows:
-        if (row.scale, row.part, row.role) == (scale, part, TUNING):
-            of = scores.setdefault(row.method, {}).setdefault(files.setting_text(row.setting), [])
-            of.append(row.numbers.get(wanted.name))
-    found = {}
-    for method, by_setting in scores.items():
-        means = {
-            text: fmean(each for each in its if each is not None)
-            for text, its in by_setting.items()
-            if None not in its
-        }
-        if means:
-            most = wanted.better(list(means.values()))
-            found[method] = files.setting_of(next(text for text in means if means[text] == most))
+    found: Settings = {}
+    for role in (TUNING, CONFIRMING):  # what was confirmed comes last, so it counts
+        scores: dict[str, dict[str, list[float | None]]] = {}
+        for row in tables.rows:
+            if (row.scale, row.part, row.role) == (scale, part, role):
+                of = scores.setdefault(row.method, {})
+                of.setdefault(files.setting_text(row.setting), []).append(
+                    row.numbers.get(wanted.name)
+                )
+        for method, by_setting in scores.items():
+            means = {
+                text: fmean(each for each in its if each is not None)
+                for text, its in by_setting.items()
+                if None not in its
+            }
+            if means:
+                most = wanted.better(list(means.values()))
+                found[method] = files.setting_of(
+                    next(text for text in means if means[text] == most)
+                )
     return found
 
 

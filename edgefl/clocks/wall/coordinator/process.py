@@ -694,7 +694,8 @@ class CoordinatorProcess:
         transport = self.pacing.transport
         without = sorted(transport.without_kernel)
         wanted = self.experiment.network.pacing == KERNEL
-        if wanted and transport.paced[PROCESS] and not (transport.paced[KERNEL] or without):
+        able = len(without) < len(self.experiment.edges.ids())
+        if wanted and able and transport.paced[PROCESS] and not transport.paced[KERNEL]:
             self.launcher.say(
                 'network.pacing = "kernel": it has paced none of the'
                 f" {transport.paced[PROCESS]} transfers on emulated links: they were too small, or"
