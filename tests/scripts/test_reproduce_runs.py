@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import signal
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from reproduced import digits_entry, entry_of, part_of, reproduced
@@ -17,8 +19,8 @@ from reproduction import pages, registry
 from reproduction.book import Book
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale
 from reproduction.plans import DECAY, PartPlan, change
-from reproduction.results import Key, Tables, read_machines, setting_of
-from reproduction.runner import Budget, EntryLines, EntryRunner, Work, best_tried
+from reproduction.results import Key, Tables, read_machines, setting_of, setting_text
+from reproduction.runner import Budget, EntryLines, EntryRunner, Work
 
 from edgefl.clocks.choices import Power
 from edgefl.clocks.setup.resumption import RunStage, git_commit
@@ -45,6 +47,20 @@ def times_aside(path: Path) -> list[str]:
     ]
 
 
+def best_of(tables: Tables, role: str) -> dict[str, dict[str, str]]:
+    """Return method -> its first setting with the highest mean score in the runs of a role."""
+    scores = defaultdict[tuple[str, str], list[float]](list)
+    for row in tables.rows:
+        if row.role == role:
+            score = row.numbers["final_accuracy"]
+            assert score is not None
+            scores[row.method, setting_text(row.setting)].append(score)
+    found: dict[str, dict[str, str]] = {}
+    for method, text in sorted(scores, key=lambda key: fmean(scores[key]), reverse=True):
+        found.setdefault(method, setting_of(text))
+    return found
+
+
 def test_an_entry_is_tuned_and_run_and_its_page_needs_the_files_alone(tmp_path: Path) -> None:
     entry = digits_entry()
     assert EntryRunner(entry, work_in(tmp_path, power=Power(2))).run() == Did()
@@ -54,7 +70,7 @@ def test_an_entry_is_tuned_and_run_and_its_page_needs_the_files_alone(tmp_path: 
     assert len(rows) == RUNS and all(row.cpu_s and row.cpu_s > 0.01 for row in rows)
     assert {row.seed for row in rows if row.role == "tuning"} == {101}
     tuned = {row.method: row for row in rows if row.role == "result"}
-    chosen = best_tried(tables, Scale.small, "main")
+    chosen = best_of(tables, "tuning")
     assert {method: row.setting for method, row in tuned.items()} == chosen
     ends = {
         role: {row.numbers["emulated_s"] for row in rows if row.role == role}
@@ -279,6 +295,10 @@ def plan_of(part: Part, folder: Path) -> PartPlan:
         (part_of([TUNED], tuning={"share": 0.05}), "tuning.share 0.05: expected at least 0.1"),
         (part_of([TUNED], tuning={"seeds": (11, 2)}), "tuning.seeds 2: is a seed of the table"),
         (
+            part_of([TUNED], tuning={"seeds": (101,), "confirm": (102, 101)}),
+            "tuning.confirm 101: is a seed of tuning.seeds",
+        ),
+        (
             part_of([TUNED, MethodPlan(label="fedbuff", tuned_as="fedasinc")], tuning={}),
             "fedbuff: tuned_as 'fedasinc': expected a method of the part",
         ),
@@ -405,7 +425,7 @@ def test_confirmed_settings_are_those_of_the_table_and_no_other_is_mixed_with_th
     assert {row.numbers["emulated_s"] for row in confirming} == {4.0}
     assert {row.seed for row in confirming} == {102, 103} and len(confirming) == 8
     of_table = {row.method: row.setting for row in tables.rows if row.role == "result"}
-    assert of_table == best_tried(tables, Scale.small, "main")
+    assert of_table == best_of(tables, "confirming")
     page = "".join(each.read_text() for each in pages.write(tmp_path / "results", [entry]))
     assert "were run over the whole time, too, with seeds 102, 103" in page
     for row in [row for row in tables.rows if row.role == "result"]:

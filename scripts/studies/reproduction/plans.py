@@ -172,6 +172,11 @@ class PartPlan:
             for seed in seeds:
                 if seed in self.part.seeds_at(self.scale):
                     raise UserError(f"{where}: tuning.{key} {seed}: is a seed of the table")
+        again = set(tuning.seeds) & set(tuning.confirm)
+        if again:
+            raise UserError(
+                f"{where}: tuning.confirm {min(again)}: is a seed of tuning.seeds: expected others"
+            )
         tuned = [each.shown for each in self.tuned]
         for method in self.part.methods:
             for key, names in (("tuned_as", [method.tuned_as]), ("within", method.within)):

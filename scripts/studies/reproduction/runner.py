@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 
 import psutil
 from rich.console import Console
@@ -24,7 +23,7 @@ from edgefl.clocks.choices import EngineName, Power
 from edgefl.clocks.setup.resumption import RunStage, git_commit
 from edgefl.config.file import FACTS, dump
 from edgefl.errors import UserError, nearest
-from edgefl.plugins.sweep.choice import facts_of, metric
+from edgefl.plugins.sweep.choice import facts_of
 from edgefl.plugins.sweep.command import SweepLines
 from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, do, locked
 from edgefl.results.run_files import read_config, replace_file, title
@@ -33,7 +32,7 @@ from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale
 from reproduction.judges import judged
 from reproduction.plans import PartPlan, PlannedRun, short_hash
-from reproduction.results import CONFIRMING, RESULT, TUNING, RunRow, Tables
+from reproduction.results import RESULT, RunRow, Tables
 
 S_PER_H = 3600.0
 SLOT = struct.Struct("q")
@@ -236,7 +235,7 @@ class EntryRunner:
             row.method: row.setting
             for row in tables.rows
             if (row.scale, row.part, row.role) == (self.work.scale, of_part, RESULT)
-        } or best_tried(tables, self.work.scale, of_part)
+        }
         if not found:
             before = name or self.entry.name
             raise UserError(
@@ -346,35 +345,6 @@ class EntryRunner:
         if not row.numbers.keys() >= set(run.part.measures):
             self._take(run, row.cpu_s)  # a measure is new: read it, if the directory is there
         return True
-
-
-def best_tried(tables: Tables, scale: Scale, part: str) -> Settings:
-    """Return the settings that a part's table would take, from its tuning runs alone."""
-    plan = tables.entry.part(part)
-    if plan.tuning is None:
-        return {}
-    wanted = metric(plan.tuning.metric)
-    found: Settings = {}
-    for role in (TUNING, CONFIRMING):  # what was confirmed comes last, so it counts
-        scores: dict[str, dict[str, list[float | None]]] = {}
-        for row in tables.rows:
-            if (row.scale, row.part, row.role) == (scale, part, role):
-                of = scores.setdefault(row.method, {})
-                of.setdefault(files.setting_text(row.setting), []).append(
-                    row.numbers.get(wanted.name)
-                )
-        for method, by_setting in scores.items():
-            means = {
-                text: fmean(each for each in its if each is not None)
-                for text, its in by_setting.items()
-                if None not in its
-            }
-            if means:
-                most = wanted.better(list(means.values()))
-                found[method] = files.setting_of(
-                    next(text for text in means if means[text] == most)
-                )
-    return found
 
 
 def check_data(entry: Entry, runs: Sequence[SweepRun]) -> None:
