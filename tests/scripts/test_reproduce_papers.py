@@ -45,8 +45,8 @@ def verdict(
 @pytest.mark.parametrize(
     ("entry", "words", "table", "expected"),
     [
-        ("seed0-table4-batch", "Merging a fresh", {"staleness_after": 4.0}, FAILS),
-        ("seed0-table4-batch", "Fresh models cost", {"down_MB": 1.02}, HOLDS),
+        ("seed0-linear", "Merging a fresh", {"staleness_after": 4.0}, FAILS),
+        ("seed0-linear", "Fresh models cost", {"down_MB": 1.02}, HOLDS),
         ("seed0-fig8", "The advantage", {"links100/fedasmu": 0.6}, HOLDS),
         ("seed2-table2", "is more accurate than FedAsync", {"fedasmu": 0.6}, HOLDS),
         ("seed0-map", "merging gains somewhere", {"work5-dirichlet0.5/with-flat": 0.6}, HOLDS),

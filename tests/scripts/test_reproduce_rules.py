@@ -90,7 +90,11 @@ def test_claims_are_judged_at_looks_that_share_the_five_per_cent() -> None:
         entry = given.entry.model_copy(update={"looks": looks})
         return rules.paired(replace(given, entry=entry), "a", "b", COLUMN)
 
-    assert found((3,), 3).confidence == 0.95 and found((3, 6, 12), 3).confidence > 0.983
+    one, three = found((3,), 3), found((3, 6, 12), 3)
+    assert one.confidence == three.confidence > 0.983, "further seeds are judged by three looks"
+    assert one.needed == three.needed
+    assert one.interval is not None and three.interval is not None
+    assert one.interval.low > three.interval.low
     early = found((3, 5), 2)
     assert early.interval is None and len(early.differences) == 2, "too early"
     first = found((3, 5), 3)
@@ -133,12 +137,14 @@ def test_verdicts_without_a_difference_are_wrong_in_five_per_cent(looks: tuple[i
 def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
     wild = {1: 0.76, 2: 0.87, 3: 0.82}  # A - wild: .04, -.05, .02: mean .0033, deviation .0473
     given = results_of(COLUMN, {"a": A, "b": wild, "c": NEAR})
+    later = given.further_confidence  # that of three looks
     found = rules.better(given, "a", "b", COLUMN, effect=0.03)
-    assert found.needed == seeds_needed(0.03 / 0.04726) == 22 and "22 seeds tell 0.03" in found.why
+    assert found.needed == seeds_needed(0.03 / 0.04726, later) == 29
+    assert "29 seeds tell 0.03" in found.why
     found = rules.better(given, "a", "b", COLUMN)
     assert found.needed == MOST_SEEDS + 1 and "smaller than 0.1207" in found.ours
     near = rules.better(given, "a", "c", COLUMN)  # mean .07, deviation .03
-    assert near.needed == seeds_needed(7 / 3) == 4 and "4 seeds tell 0.07" in near.why
+    assert near.needed == seeds_needed(7 / 3, later) == 5 and "5 seeds tell 0.07" in near.why
     assert rules.every({"x": found}).needed == found.needed
     assert rules.better(given, "c", "c", COLUMN).needed == 0, "decided"
 
@@ -168,6 +174,16 @@ def test_seeds_in_which_neither_arrives_tell_nothing() -> None:
     never = found(None, None, None)
     assert (never.ties, never.interval, never.verdict) == (3, None, Verdict.unknown)
     assert "in 3 of 3 seeds neither run has it" in never.found(never.verdict, "Time").why
+
+
+def test_times_between_the_same_two_evaluations_are_equal() -> None:
+    """A run that ends after 90 s with 9 versions, and an evaluation after each of them."""
+    times = {"a": {1: 20.0, 2: 30.0, 3: 20.0}, "b": {1: 30.0, 2: 30.0, 3: 30.0}}
+    given = results_of("time_to_target_s", times, ends_s=90.0)
+    for versions, effect in ((9.0, 10.0), (90.0, 1.5)):  # 5 % of 30 s are more than 1 s
+        rows = [replace(row, numbers={**row.numbers, "versions": versions}) for row in given.rows]
+        found = rules.paired(replace(given, rows=rows), "a", "b", "time_to_target_s")
+        assert found.effect == effect
 
 
 def test_numbers_of_two_versions_of_the_rule_are_not_mixed() -> None:

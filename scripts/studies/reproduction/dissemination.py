@@ -126,6 +126,7 @@ def gains_somewhere(results: Results, parts: Sequence[str]) -> Finding:
 
 def gain_rises(results: Results, one: str, other: str) -> Finding:
     """Judge "the gain is larger in part ``other`` than in part ``one``"."""
+    _refuse_mixed(results, one, other)
     first, then = gain(results, one), gain(results, other)
     found = rules.paired_of(results, then.differences, first.differences, rules.POINT)
     why = f"Gain in {one} {first}; in {other} {then}; change {found}"
@@ -162,6 +163,7 @@ def learns_at_larger_steps(
 # ------------------------------------------------------------------ gains
 def gain(results: Results, part: str, other: str = "") -> rules.Paired:
     """Return the gain in a part; ``other``: the part without merging, if it is another one."""
+    _refuse_mixed(results, part, other or part)
     theirs = best_weight(results, other or part, "without")
     return rules.paired_of(results, best_weight(results, part, "with"), theirs, rules.POINT)
 
@@ -171,9 +173,11 @@ def best_weight(results: Results, part: str, kind: str) -> Mapping[int, float]:
 
     ``kind``: "with" merging, or "without"; a method is "KIND" or "KIND-WEIGHT".
     """
-    names = [method.shown for method in results.entry.part(part).methods]
-    mine = [name for name in names if name.partition("-")[0] == kind]
-    found = [each for name in mine if (each := _there(results, f"{part}/{name}", ACCURACY))]
+    found = [
+        each
+        for name in _names(results, part)
+        if name.partition("-")[0] == kind and (each := _there(results, f"{part}/{name}", ACCURACY))
+    ]
     if not found:
         raise NoResults(f"{results.entry.name}: no accuracies in {part}")
     first = min(set.intersection(*(set(each) for each in found)), default=None)
@@ -181,6 +185,16 @@ def best_weight(results: Results, part: str, kind: str) -> Mapping[int, float]:
         raise NoResults(f"{results.entry.name}: no seed that all weights have in {part}")
     best = max(found, key=lambda each: each[first])
     return {seed: value for seed, value in best.items() if seed != first}
+
+
+def _names(results: Results, part: str) -> list[str]:
+    return [method.shown for method in results.entry.part(part).methods]
+
+
+def _refuse_mixed(results: Results, *parts: str) -> None:
+    """Raise NoResults if the accuracies of the parts are of two versions of the rule."""
+    found = [f"{part}/{name}" for part in parts for name in _names(results, part)]
+    results.refuse_mixed([which for which in found if results.has(which)], ACCURACY)
 
 
 def best_gains(results: Results, *rows: Mapping[str, Any]) -> dict[str, dict[str, list[Point]]]:

@@ -98,10 +98,11 @@ class Shown:
     fedavg: str
 
     @property
-    def rank(self) -> tuple[bool, bool, float]:
-        """Highest at the paper's scale, beside FedAvg, with the best accuracy."""
-        accuracy = self.results.mean(self.which, "convergence_accuracy")
-        return self.results.scale is Scale.paper, bool(self.fedavg), accuracy or 0.0
+    def rank(self) -> tuple[bool, bool, bool]:
+        """Highest at the paper's scale, beside FedAvg, with all seeds of the first look."""
+        results = self.results
+        complete = results.is_complete(self.part.name, (results.looks or (None,))[0])
+        return results.scale is Scale.paper, bool(self.fedavg), complete
 
 
 def _best_runs(book: Book) -> dict[str, Shown]:

@@ -18,18 +18,19 @@ from statistics import fmean
 from typing import Any
 
 from edgefl.errors import undamaged
-from edgefl.plugins.sweep.choice import facts_of, late_accuracy
+from edgefl.plugins.sweep.choice import facts_of
 from edgefl.record.files import METRICS, SUMMARY
 from edgefl.results.read import number, read_csv
 from edgefl.results.run_files import replace_file
 from edgefl.results.statistics import Spread, spread
-from edgefl.results.summary import evaluations, staleness_stats
+from edgefl.results.summary import staleness_stats
 from reproduction.entry import Entry, Part, Scale
 from reproduction.measures import MEASURES
 
 # The version of docs/results/rule.md under which rows are made, and the numbers whose meaning it
 # changed: of rule 1, convergence_accuracy is the mean of the last ten evaluations.
 RULE, OF_RULE = 2, ("convergence_accuracy",)
+MORE_LOOKS = {(3,): (3, 6, 12), (5,): (5, 10)}  # of an entry that left claims undecided
 WRONG = 0.05  # how often a verdict may be wrong if nothing is there, all looks together
 MAIN = "main"  # the usual name of an entry's only part
 RESULT, TUNING, CONFIRMING = "result", "tuning", "confirming"  # roles of runs
@@ -38,7 +39,6 @@ RESULT, TUNING, CONFIRMING = "result", "tuning", "confirming"  # roles of runs
 NUMBERS = (
     "final_accuracy",
     "convergence_accuracy",  # mean over the last tenth of the time; of rule 1: see OF_RULE
-    "late_accuracy",  # mean over the last 500 emulated s
     "best_accuracy",
     "final_loss",
     "final_train_loss",
@@ -145,6 +145,11 @@ class Results:
     def confidence(self) -> float:
         """That of an interval at one look."""
         return 1.0 - WRONG / max(len(self.looks), 1)
+
+    @property
+    def further_confidence(self) -> float:
+        """That at which further seeds are judged: an entry with one look may get more of them."""
+        return 1.0 - WRONG / len(MORE_LOOKS.get(self.looks, self.looks or (1,)))
 
     def look(self, seeds: int) -> int:
         """Return how many of so many seeds count: those of the latest look; 0: it is too early."""
@@ -261,7 +266,6 @@ def numbers_of(run: Path, measures: Sequence[str]) -> dict[str, float | None]:
         losses = _train_losses(rows)
         found: dict[str, Any] = {name: facts.get(name) for name in NUMBERS}
         found |= {
-            "late_accuracy": late_accuracy(evaluations(rows), facts["emulated_s"]),
             "final_train_loss": losses[-1] if losses else None,
             "late_train_loss": _late(losses),
             "updates_discarded": sum(facts.get("updates_discarded", {}).values()),

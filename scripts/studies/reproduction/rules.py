@@ -11,9 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from statistics import stdev
 
+from edgefl.config.experiment import Evaluation
+from edgefl.config.file import load
 from edgefl.results.statistics import Interval, interval, seeds_needed, spread
 from reproduction.entry import MOST_SEEDS, Finding, Verdict
 from reproduction.results import MAIN, NoResults, Results, key_in
@@ -37,7 +41,6 @@ POINTS = frozenset(
     {
         "final_accuracy",
         "convergence_accuracy",
-        "late_accuracy",
         "best_accuracy",
         "long_accuracy",
         "above_majority",
@@ -88,7 +91,8 @@ class Paired:
     """The differences of two methods, seed by seed; positive: the first one is better.
 
     ``interval``: of their mean; None if too few seeds count. ``effect``: the smallest difference
-    that matters. ``confidence``: of the interval. ``ties``: seeds in which neither has the number.
+    that matters. ``confidence``: with which further seeds will be judged. ``ties``: seeds in which
+    neither has the number.
     """
 
     differences: Mapping[int, float]
@@ -166,13 +170,16 @@ def paired(
     """Return how much better ``method`` is in ``column``, over the seeds that both have.
 
     ``effect``: the smallest one that matters, an accuracy or a share of the number of ``than``;
-    None: that of the column. NoResults if they have no common seed.
+    None: that of the column. Of a time to target it is at least the time between two evaluations.
+    NoResults if they have no common seed.
     """
     seeds = _seeds_at_look(results, (method, than), column)
     raw = [_of_seeds(results.values(each, column), seeds) for each in (method, than)]
     ours, theirs = _filled(results, [method, than], column, seeds)
     none = [{seed for seed, value in each.items() if value is None} for each in raw]
     matters = effect_of(column, theirs.values(), effect)
+    if column == "time_to_target_s":  # what happens between two evaluations is not seen
+        matters = max(matters, *(_step_s(results, each) for each in (method, than)))
     return paired_of(results, ours, theirs, matters, _sign(column), none[0] & none[1])
 
 
@@ -199,7 +206,7 @@ def paired_of(
         counted = {seed: value for seed, value in counted.items() if seed not in ties}
         few = bounds is None or len(counted) <= len(tied)
         bounds = None if few else interval(list(counted.values()), "t", results.confidence)
-    return Paired(counted, bounds, effect, results.confidence, len(tied))
+    return Paired(counted, bounds, effect, results.further_confidence, len(tied))
 
 
 def effect_of(column: str, reference: Iterable[float], effect: float | None = None) -> float:
@@ -517,6 +524,24 @@ def family_text(results: Results, family: Mapping[float, str], column: str) -> s
 
 
 # ------------------------------------------------------------------ numbers
+def _step_s(results: Results, which: str) -> float:
+    """Return the emulated time between two evaluations of a method's runs, the longest of them."""
+    part, _ = key_in(which)
+    one = results.entry.part(part)
+    times = _evaluation(one.config, one.overrides_at(results.scale))
+    steps = [
+        times.every_versions * end_s / versions
+        for row in results.runs(which)
+        if (versions := row.numbers["versions"]) and (end_s := row.numbers["emulated_s"])
+    ]
+    return min((each for each in (times.every_s, max(steps, default=0.0)) if each), default=0.0)
+
+
+@cache
+def _evaluation(config: Path, overrides: tuple[str, ...]) -> Evaluation:
+    return load(config, overrides).evaluation
+
+
 def average(values: Iterable[float]) -> float:
     """Return the mean."""
     given = list(values)

@@ -13,7 +13,6 @@ from edgefl.plugins.sweep.choice import (
     between,
     beyond,
     edges,
-    late_accuracy,
     metric,
     next_setting,
 )
@@ -96,13 +95,6 @@ def test_a_method_at_an_edge_goes_on_and_one_that_is_not_fills_a_gap() -> None:
     assert inner == Setting((("a", 1.414), ("b", 20.0))), "no edge can move: the gap of a"
     words = (GridAxis("b", ("x", "y")),)
     assert next_setting(words, [Tried(Setting((("b", "x"),)), 1.0)], ACCURACY) is None
-
-
-def test_late_accuracy_weighs_by_time() -> None:
-    points = [(0.0, 0.1), (2900.0, 0.4), (3100.0, 0.6), (3400.0, 0.8)]
-    expected = (100 * 0.4 + 300 * 0.6 + 100 * 0.8) / 500
-    assert late_accuracy(points, 3500.0) == pytest.approx(expected)
-    assert late_accuracy([], 3500.0) is None
 
 
 LISTS = (GridAxis("a", (1, 2, 3)), GridAxis("b", ("x", "y")))
