@@ -98,11 +98,12 @@ class Shown:
     fedavg: str
 
     @property
-    def rank(self) -> tuple[bool, bool, bool]:
-        """Highest at the paper's scale, beside FedAvg, with all seeds of the first look."""
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """Highest at the paper's scale, beside FedAvg, with all seeds of a look, most accurate."""
         results = self.results
-        complete = results.is_complete(self.part.name, (results.looks or (None,))[0])
-        return results.scale is Scale.paper, bool(self.fedavg), complete
+        whole = results.is_complete(self.part.name, (results.looks or (None,))[0])
+        accuracy = results.mean(self.which, "convergence_accuracy") or 0.0
+        return results.scale is Scale.paper, bool(self.fedavg), whole, accuracy
 
 
 def _best_runs(book: Book) -> dict[str, Shown]:
