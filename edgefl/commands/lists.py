@@ -119,6 +119,9 @@ def _show(name: str, found: Any, where: str, override: str) -> None:
     if shared:
         show.line("options of all strategies of its kind:")
         show.rows(_rows(shared))
+    for key in (each.name for each in (*own, *shared) if each.default == "required"):
+        braces = override.endswith("}'")
+        override = f"{override[:-2]}, {key} = ...}}'" if braces else f"{override} data.{key}=..."
     if getattr(module, "DOWNLOADS", ()):
         show.hint(f"edgefl data get {name}, then edgefl run CONFIG {override}")
     else:

@@ -23,7 +23,7 @@ import numpy as np
 import xxhash
 from pydantic import BaseModel
 
-from edgefl.catalog import called, find, options_of, own_code
+from edgefl.catalog import called, check_options, find, options_of, own_code
 from edgefl.config.experiment import Experiment, Named, Unlabelled
 from edgefl.config.keys import nearest_key
 from edgefl.config.section import Section, Source, validated
@@ -170,11 +170,7 @@ def checked_options(found: Any, section: Named, table: str) -> BaseModel:
     Code without ``Options`` takes no options.
     """
     kind = options_of(found) or Section
-    if not issubclass(kind, BaseModel):
-        raise UserError(
-            f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel, as"
-            " edgefl.api.Section is"
-        )
+    check_options(kind, f"{table} {section.name!r}")
     return validated(
         kind,
         section.options(),

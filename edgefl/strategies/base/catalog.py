@@ -113,6 +113,8 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
         _check_class(f"strategy {name!r}: Options", loaded.Options, StrategyOptions)
         _check_class(f"strategy {name!r}: rule", loaded.rule, LocalRule)
         return loaded
+    if name.endswith(".py"):
+        raise UserError(f"strategy {name!r}: the class is missing: expected {name + ':MyAlgo'!r}")
     if name not in strategy_names():
         near = nearest(name, [*strategy_names(), *entries(STRATEGIES)])
         raise UserError(f"unknown strategy {name!r}{near}; one of your own: {FORMS}")

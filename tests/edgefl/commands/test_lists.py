@@ -93,7 +93,14 @@ def test_listings_say_a_line_about_each(
         ),
         (["datasets", "imdb"], [r"IMDb", r"length = 256", r"next: edgefl data get imdb"]),
         (["datasets", "mnist"], [r"MNIST", r"\[data\] name = \"mnist\" has no options"]),
-        (["partitions", "dirichlet"], [r"alpha = required +number, more than 0"]),
+        (
+            ["partitions", "dirichlet"],
+            [
+                r"alpha = required +number, more than 0",
+                r"next: .* = \"dirichlet\", alpha = \.\.\.\}'",
+            ],
+        ),
+        (["datasets", "huggingface"], [r"next: .* data\.name=huggingface data\.path=\.\.\."]),
         (["compressions", "top_k"], [r"share = 0\.01"]),
         (
             ["strategies", "mine.py:MyMean"],
