@@ -55,7 +55,7 @@ EXPECTED = {
     "bool_type": "expected true or false",
     "too_short": "expected at least one",
 }
-MISSING = {("stop",): "missing: expected [stop] with emulated_s or versions"}
+MISSING: dict[Loc, str] = {("stop",): "missing: expected [stop] with emulated_s or versions"}
 
 
 @dataclass(frozen=True, slots=True)

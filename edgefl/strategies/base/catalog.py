@@ -108,7 +108,7 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
     ``base``: the folder that a relative path starts from.
     """
     if ":" in name:
-        loaded = load_dotted(name, base)
+        loaded: type[Strategy] = load_dotted(name, base)
         _check_class(f"strategy {name!r}", loaded, Strategy)
         _check_class(f"strategy {name!r}: Options", loaded.Options, StrategyOptions)
         _check_class(f"strategy {name!r}: rule", loaded.rule, LocalRule)
