@@ -172,6 +172,14 @@ def options_of(found: Any) -> type[BaseModel] | None:
     return getattr(found, "Options", of_module)
 
 
+def check_options(taken: type | None, what: str) -> None:
+    """UserError unless the ``Options`` of a plug-in can be validated; None are none."""
+    if taken is not None and not hasattr(taken, "model_validate"):
+        raise UserError(
+            f"{what}: its Options are no subclass of pydantic.BaseModel, as edgefl.api.Section is"
+        )
+
+
 def made(
     package: str,
     name: str,
@@ -190,9 +198,10 @@ def made(
     taken = options_of(build)
     if taken is None and options:
         raise UserError(f"{what} {name!r} takes no options, found {', '.join(options)}")
+    check_options(taken, f"{what} {name!r}")
     with own_code(name, build):
         if taken is None:
-            return build()
+            return called(build)
         try:
             values = taken.model_validate(options)
         except ValidationError as error:
@@ -216,7 +225,9 @@ def called(build: Any, *arguments: Any) -> Any:
 
     needed = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
     takes = signature(build).parameters.values()
-    wants = any(each.kind in needed and each.default is Parameter.empty for each in takes)
+    wants = sum(each.kind in needed and each.default is Parameter.empty for each in takes)
+    if wants == len(arguments) + 1 < 3:  # the build of a model always gets options
+        raise TypeError(f"{build.__name__} takes options, but the file has no class Options")
     several = any(each.kind is Parameter.VAR_POSITIONAL for each in takes)
     return build(*arguments) if wants or several else build()
 

@@ -285,6 +285,12 @@ def explained(error: Any, words: Sequence[str]) -> str:
         given, valid = choice[1], re.findall(r"'([^']*)'", choice[2])
         head = message.partition(": ")[0]
         return f"{head}: expected one of {', '.join(valid)}, found {given!r}{_near(given, valid)}"
+    if hasattr(error.__cause__, "errors"):  # pydantic's, in newer versions of typer
+        from edgefl.config.section import found, in_words
+
+        detail = error.__cause__.errors(include_url=False)[0]
+        head = message.partition(": ")[0]
+        return f"{head}: {in_words(detail)}, found {found(detail['input'])}"
     return message
 
 

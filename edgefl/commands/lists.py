@@ -119,6 +119,11 @@ def _show(name: str, found: Any, where: str, override: str) -> None:
     if shared:
         show.line("options of all strategies of its kind:")
         show.rows(_rows(shared))
+    needed = "".join(f", {key.name} = ..." for key in own + shared if key.default == "required")
+    if needed and '"}' not in override:
+        table = override.partition("=")[0].removesuffix(".name")
+        override = f"'{table}={{name = \"{name}\"}}'"
+    override = override.replace('"}', f'"{needed}}}')
     if getattr(module, "DOWNLOADS", ()):
         show.hint(f"edgefl data get {name}, then edgefl run CONFIG {override}")
     else:

@@ -48,8 +48,8 @@ class Named(Section):
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
     name: PlugInName
-    """Name of the plug-in: one of the catalog, or your own, such as `"my_model.py:build"`. Its
-    options are further keys of this table.
+    """Name of the plug-in: one of the catalog, or your own, such as `"my_model.py:build"` or
+    `"my_split.py:split"`. Its options are further keys of this table.
     """
 
     if TYPE_CHECKING:  # for users' files: mypy cannot know of extra="allow"

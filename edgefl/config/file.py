@@ -827,6 +827,8 @@ def check_own_file(name: str, folders: Sequence[Path]) -> None:
 def _check_strategy(
     entry: StrategyEntry, loc: Loc, source: Source, base: Path | None, unlabelled: Unlabelled | None
 ) -> None:
+    with source.at(*loc, "strategy"):
+        strategy = load_strategy(entry.strategy, base)
     of_seed = re.fullmatch(SEED_NAME, entry.name)
     beside = re.fullmatch(BESIDE, entry.name)
     if not re.fullmatch(DIRECTORY_NAME, entry.name) or of_seed or beside:
@@ -836,8 +838,6 @@ def _check_strategy(
             (*loc, key),
             f"expected a name for a directory (letters, digits, _ . -), found {entry.name!r}{kept}",
         )
-    with source.at(*loc, "strategy"):
-        strategy = load_strategy(entry.strategy, base)
     _check_selection(strategy, entry, (*loc, SELECTION), source, base)
     if strategy.needs_unlabelled and unlabelled is None:
         raise source.error(

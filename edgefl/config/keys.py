@@ -29,6 +29,7 @@ UNITS = {
     "_mbit_s": "Mbit/s",
     "samples_per_s": "samples/s",
     "samples_per_slot": "samples/slot",
+    "tokens_per_s": "tokens/s",
     "_ms": "ms",
     "_s": "s",
     "_slots": "slots",

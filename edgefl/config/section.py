@@ -55,6 +55,7 @@ EXPECTED = {
     "bool_type": "expected true or false",
     "too_short": "expected at least one",
 }
+MISSING: dict[Loc, str] = {("stop",): "missing: expected [stop] with emulated_s or versions"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def _none_of(tried: Sequence[ErrorDetails]) -> str:
         word for detail in tried if detail["type"] == "literal_error" for word in _words(detail)
     ]
     kinds = [
-        (EXPECTED.get(detail["type"]) or _plain(detail["msg"])).removeprefix("expected ")
+        in_words(detail).removeprefix("expected ")
         for detail in tried
         if detail["type"] != "literal_error"
     ]
@@ -217,11 +218,15 @@ def _problem(detail: ErrorDetails, valid: list[str], source: Source, whole: Loc)
     if kind == "missing":
         given = [key for key in value if key not in valid] if isinstance(value, dict) else []
         typo = get_close_matches(str(detail["loc"][-1]), given, n=1)
-        return f"missing; {typo[0]!r} is given, is it this key?" if typo else "missing"
+        return (
+            f"missing; {typo[0]!r} is given, is it this key?"
+            if typo
+            else MISSING.get(whole, "missing")
+        )
     if kind == "value_error":
         return str(detail["ctx"]["error"])
     key = str(detail["loc"][-1])
-    expected = EXPECTED.get(kind) or _plain(detail["msg"])
+    expected = in_words(detail)
     if kind == "string_pattern_mismatch" and detail["ctx"]["pattern"] in PATTERNS:
         expected = f"expected {PATTERNS[detail['ctx']['pattern']]}"
     near = _nearest_of(value, _words(detail)) if kind == "literal_error" else ""
@@ -235,6 +240,11 @@ def _counterpart(key: str, value: Any, valid: Sequence[str]) -> str:
     if not isinstance(value, list) and key.endswith("s") and key[:-1] in valid:
         return f"; one: {key[:-1]}"
     return ""
+
+
+def in_words(detail: ErrorDetails) -> str:
+    """Return what pydantic expected, in the style of our messages."""
+    return EXPECTED.get(detail["type"]) or _plain(detail["msg"])
 
 
 def _plain(message: str) -> str:

@@ -306,6 +306,13 @@ class Task:
     terms: Callable[[Any], int] = len
     network: Network | None = None  # the same model, if it is known without torch
 
+    def __post_init__(self) -> None:
+        if hasattr(self.model, "forward") and not isinstance(self.model, type):  # loads no torch
+            raise TypeError(
+                "model: expected a function that returns a module, found the module"
+                f" {type(self.model).__name__}"
+            )
+
     @property
     def classifies(self) -> bool:
         """Whether loss and metric are cross-entropy and right answers, known of each sample."""

@@ -23,7 +23,7 @@ import numpy as np
 import xxhash
 from pydantic import BaseModel
 
-from edgefl.catalog import called, find, options_of, own_code
+from edgefl.catalog import called, check_options, find, options_of, own_code
 from edgefl.config.experiment import Experiment, Named, Unlabelled
 from edgefl.config.keys import nearest_key
 from edgefl.config.section import Section, Source, validated
@@ -129,7 +129,22 @@ def cut(experiment: Experiment, base: Path | None, found: Dataset) -> Shares:
             f"partition {experiment.partition.name!r} gave {sum(len(part) > 0 for part in parts)}"
             f" shares with samples for {len(ids)} edges"
         )
+    for edge, part in zip(ids, parts):
+        _check_indices(f"partition {experiment.partition.name!r}: edge {edge}", part, len(rest))
     return dict(zip(ids, [rest[part] for part in parts] if len(kept_back) else parts))
+
+
+def _check_indices(what: str, part: Any, count: int) -> None:
+    """UserError unless ``part`` has indices of ``count`` samples: compiled code reads at them."""
+    kind = type(part).__name__
+    if not (isinstance(part, np.ndarray) and part.ndim == 1 and part.dtype.kind in "iu"):
+        if isinstance(part, np.ndarray):
+            kind = f"{part.dtype} of shape {part.shape}"
+        raise UserError(f"{what}: expected an array (n,) of integers, found {kind}")
+    if part.min() < 0 or part.max() >= count:
+        raise UserError(
+            f"{what}: indices from {part.min()} to {part.max()}, expected 0 to {count - 1}"
+        )
 
 
 def divided(
@@ -155,11 +170,7 @@ def checked_options(found: Any, section: Named, table: str) -> BaseModel:
     Code without ``Options`` takes no options.
     """
     kind = options_of(found) or Section
-    if not issubclass(kind, BaseModel):
-        raise UserError(
-            f"{table} {section.name!r}: its Options are no subclass of pydantic.BaseModel, as"
-            " edgefl.api.Section is"
-        )
+    check_options(kind, f"{table} {section.name!r}")
     return validated(
         kind,
         section.options(),

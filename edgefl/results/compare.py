@@ -413,8 +413,8 @@ def strategy_named(name: str, directories: Mapping[str, Sequence[Path]]) -> str:
     if len(meant) == 1:
         return meant[0]
     if meant:
-        raise UserError(f"--baseline {name}: there are several: {', '.join(meant)}")
-    raise UserError(f"--baseline {name}: there is no such run{nearest(name, directories)}")
+        raise UserError(f"baseline {name}: there are several: {', '.join(meant)}")
+    raise UserError(f"baseline {name}: there is no such run{nearest(name, directories)}")
 
 
 def _row(run: Path, name: str, target: float | None) -> Row:

@@ -24,6 +24,7 @@ COUNTED = ("network.grace_s", "network.task_timeout_s")  # emulated seconds, alt
 CLOCK, DIGEST = "clock", "data_digest"  # of [run]; each seed has its own data_digest
 WALL, SPEED = "wall", "speed"
 NO_CONFIG = "config.toml"
+NOT_READ = "config.toml cannot be read, so nothing is known about its settings"
 SHOWN_KEYS = 5
 Config = Mapping[str, Any]
 
@@ -44,7 +45,7 @@ class Difference:
         """Return "links.up_mbit_s = 2 instead of 1"."""
         what = f"{self.key} = {_shown(self.value)} instead of {_shown(self.instead)}"
         if self.key == NO_CONFIG:
-            what = "no readable config.toml"
+            what = NOT_READ
         return f"{what} ({listed(self.runs)})" if self.runs else what
 
 
@@ -126,13 +127,14 @@ def differences(
         key: _most([_value(each, key) for each in known if _has_noted(each, key)])
         for key in sorted(keys - set(without))
     }
-    usual_seeds = _most([seeds[name] for name in like])
+    unread = {name for name, of in configs.items() if None in of}  # their seeds are not known
+    usual_seeds = _most([seeds[name] for name in like if name not in unread])
     found = {
         name: list(_of_strategy(of_strategy, configs[name], usual))
         for name, of_strategy in strategies.items()
     }
     for name, own in seeds.items():
-        if own != usual_seeds:
+        if name not in unread and usual_seeds not in (None, own):
             found[name].append(Difference("seeds", own, usual_seeds))
     return {name: tuple(differing) for name, differing in found.items()}
 

@@ -31,7 +31,7 @@ from edgefl.results.compare import (
     strategies,
     worst_mark,
 )
-from edgefl.results.differences import in_one_line
+from edgefl.results.differences import NOT_READ, in_one_line
 from edgefl.results.statistics import (
     CONFIDENCE,
     ENOUGH,
@@ -638,8 +638,9 @@ def notes_on_configs(comparison: Comparison) -> list[str]:
         if strategy.differs:
             alike.setdefault(in_one_line(strategy.differs), []).append(strategy.name)
     return [
-        f"{DIFFERS} {listed(names)} {'differs' if len(names) == 1 else 'differ'}: {what}"
+        f"{DIFFERS} {listed(names)}{verb}: {what}"
         for what, names in alike.items()
+        for verb in ["" if NOT_READ in what else " differs" if len(names) == 1 else " differ"]
     ]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 import sys
 from collections.abc import Iterator
 
@@ -12,6 +14,8 @@ from paths import ROOT
 from pydantic import BaseModel
 
 from edgefl import catalog
+from edgefl.clocks.wall.coordinator.logic import DISK_FULL
+from edgefl.clocks.wall.coordinator.sessions import USELESS
 from edgefl.config.keys import keys, sections
 from edgefl.plugins.launch.inventory import InventoryFile
 from edgefl.strategies.base.catalog import load, strategy_names
@@ -89,3 +93,24 @@ def test_every_strategy_has_its_equations_and_its_options() -> None:
     for name in strategy_names():
         section = page.partition(f"\n### {name}\n")[2].partition("\n### ")[0]
         assert len(section) > 100 and f"<!-- options: {name} -->" in section, name
+
+
+def test_every_fact_of_a_run_is_in_the_reference() -> None:
+    told = ("fact", "_fact", "_record", "Noticed", "_count")  # the last one: only with a reason
+    found = {DISK_FULL, f"{USELESS}s"}
+    for folder in ("clocks", "coordinator"):
+        for file in sorted((ROOT / "edgefl" / folder).rglob("*.py")):
+            for call in ast.walk(ast.parse(file.read_text())):
+                if (
+                    not isinstance(call, ast.Call)
+                    or ast.unparse(call.func).split(".")[-1] not in told
+                ):
+                    continue
+                texts = [each.value for each in call.args if isinstance(each, ast.Constant)]
+                if len(call.args) > 1 or call.keywords:
+                    found |= {text for text in texts if isinstance(text, str)}
+    page = (ROOT / "docs" / "reference" / "files.md").read_text()
+    listed = re.search(r"what it was not told \((.*?)\)", page)
+    assert listed and re.findall(r"`(\w+)`", listed[1]) == sorted(
+        name.replace(" ", "_") for name in found
+    )

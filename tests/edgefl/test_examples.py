@@ -37,6 +37,54 @@ TASK = 'task = "my_task.py:build"\n'
 MODEL = '[model]\nname = "my_model.py:build"\nfilters = 2\n'
 STRATEGY = '[[strategies]]\nstrategy = "my_algo.py:MyAlgo"\nclients_per_round = 2\n'
 PLAIN = '[[strategies]]\nstrategy = "fedavg"\nclients_per_round = 2\n'
+ODD = """
+import numpy as np
+from torch import nn
+
+from edgefl.api import Rounds, Section, Task
+
+
+def split(labels, edges, options, rng):
+    return [[0, 1], [2], [], []]
+
+
+def negative(labels, edges, options, rng):
+    return [np.arange(-5, 100)] * edges
+
+
+def floats(labels, edges, options, rng):
+    return [np.arange(3.0)] * edges
+
+
+def split_nothing():
+    return None
+
+
+def module():
+    return Task(None, nn.Linear(4, 2))
+
+
+class Weird:
+    class Options:
+        pass
+
+
+class Opt(Section):
+    pass
+
+
+class PlainOptions(Rounds):
+    class Options:
+        pass
+
+
+class SectionOptions(Rounds):
+    Options = Opt
+
+
+class NoRule(Rounds):
+    rule = Weird
+"""
 
 
 @pytest.fixture
@@ -120,6 +168,17 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
         ),
         (
             'name = "dirichlet"\nalpha = 1.0',
+            'name = "odd.py:negative"',
+            "partition 'odd.py:negative': edge e000: indices from -5 to 99, expected 0 to 1437",
+        ),
+        (
+            'name = "dirichlet"\nalpha = 1.0',
+            'name = "odd.py:floats"',
+            "partition 'odd.py:floats': edge e000: expected an array (n,) of integers, found"
+            " float64 of shape (3,)",
+        ),
+        (
+            'name = "dirichlet"\nalpha = 1.0',
             'name = "dirichlet"\nalpha = 1.0\nmin_samples = 2.0',
             "own.toml: partition.min_samples: expected a whole number, found 2.0",
         ),
@@ -134,15 +193,36 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
             'name = "own"\ntask = "odd.py:split_nothing"',
             "task 'odd.py:split_nothing' returned NoneType, expected edgefl.api.Task",
         ),
+        (
+            'name = "own"',
+            'name = "own"\ntask = "odd.py:module"',
+            "'odd.py:module' failed: TypeError: model: expected a function that returns a module,"
+            " found the module Linear",
+        ),
+        (
+            '"fedavg"',
+            '"odd.py:PlainOptions"',
+            "strategy 'odd.py:PlainOptions': Options: expected a subclass of"
+            " edgefl.api.StrategyOptions, found the class Options",
+        ),
+        (
+            '"fedavg"',
+            '"odd.py:SectionOptions"',
+            "strategy 'odd.py:SectionOptions': Options: expected a subclass of"
+            " edgefl.api.StrategyOptions, found the class Opt",
+        ),
+        (
+            '"fedavg"',
+            '"odd.py:NoRule"',
+            "strategy 'odd.py:NoRule': rule: expected a subclass of edgefl.api.LocalRule, found"
+            " the class Weird",
+        ),
     ],
 )
 def test_what_is_wrong_with_own_code_is_one_line(
     elsewhere: Path, said: str, instead: str, line: str
 ) -> None:
-    (elsewhere / "odd.py").write_text(
-        "def split(labels, edges, options, rng):\n    return [[0, 1], [2], [], []]\n\n\ndef"
-        " split_nothing():\n    return None\n\n\nclass Weird:\n    class Options:\n        pass\n"
-    )
+    (elsewhere / "odd.py").write_text(ODD)
     text = CONFIG + MODEL + PLAIN
     assert said in text
     with pytest.raises(UserError) as caught:

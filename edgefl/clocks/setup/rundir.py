@@ -38,7 +38,7 @@ from edgefl.config.file import FACTS, dump, kind_of, load, own_names, server_cod
 from edgefl.config.toml import parsed
 from edgefl.coordinator.coordinator import Coordinator
 from edgefl.disk import Disk, OwnDisk
-from edgefl.errors import UserError, undamaged
+from edgefl.errors import UserError, listed, undamaged
 from edgefl.record import files
 from edgefl.record.counters import Counters
 from edgefl.record.energy import EnergyBook
@@ -49,7 +49,7 @@ from edgefl.record.tables import Later, Rotation, at_once, write_whole
 from edgefl.results import families
 from edgefl.results.energy import MEASURED, joules_to_target
 from edgefl.results.read import read_csv
-from edgefl.results.run_files import read_config
+from edgefl.results.run_files import find, is_run, read_config
 from edgefl.results.summary import BROKEN_OFF, outcome, scores_not_finite, warnings
 from edgefl.vectors import Layout, aligned_copy
 from emulator.energy.power import EdgePower
@@ -394,6 +394,9 @@ def replay_run(
     """
     from edgefl.record.journal import replay  # only this command needs it
 
+    if not is_run(run):  # find says if there is nothing
+        runs = [str(each) for of_strategy in find([run]).values() for each in of_strategy]
+        raise UserError(f"{run}: is no run itself: name one of its runs: {listed(runs)}")
     journal = run / "journal"
     for path in (run / "config.toml", journal / "initial.safetensors", journal / "layout.json"):
         if not path.exists():

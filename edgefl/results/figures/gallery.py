@@ -56,7 +56,7 @@ def find(kind: str) -> Plot:
             return plot
     known = plots()
     if kind not in known:
-        raise UserError(f"--kind {kind}: no such figure{nearest(kind, known)}")
+        raise UserError(f"kind {kind}: no such figure{nearest(kind, known)}")
     return known[kind]
 
 
@@ -73,7 +73,7 @@ def data(kind: str, runs: Runs, style: PlotStyle = OWN) -> PlotData:
     if not numbers.rows:
         axis = AXES.get(style.x)
         of = plot.OF if axis is None else f"{plot.OF} (--x {axis.name}: {axis.missing})"
-        raise UserError(f"--kind {kind}: nothing to draw in {listed([*runs])}; it is of {of}")
+        raise UserError(f"kind {kind}: nothing to draw in {listed([*runs])}; it is of {of}")
     return numbers
 
 
@@ -130,14 +130,14 @@ def _numbers(plot: Plot, runs: Runs, style: PlotStyle) -> PlotData:
 def _check(kind: str, plot: Plot, style: PlotStyle) -> None:
     """Refuse options that mean nothing for this figure."""
     if style.x and style.x not in plot.X:
-        choices = f"expected one of {', '.join(plot.X)}{nearest(style.x, plot.X)}"
+        choices = f"no such x{nearest(style.x, plot.X)}"
         instead = choices if plot.X else "this figure has no choice of x"
-        raise UserError(f"--x {style.x}: {instead} (--kind {kind})")
+        raise UserError(f"--x {style.x}: {instead} (kind {kind})")
     for axis, limits in (("x", style.xlim), ("y", style.ylim)):
         if limits is not None and axis not in plot.LIMITS:
-            raise UserError(f"--{axis}lim: no limits for the {axis} axis of --kind {kind}")
+            raise UserError(f"--{axis}lim: no limits for the {axis} axis of kind {kind}")
         if limits is not None and axis in style.log and limits[0] is not None and limits[0] <= 0:
             raise UserError(f"--{axis}lim: a logarithmic axis begins above 0, found {limits[0]:g}")
     for axis in style.log:
         if axis not in plot.LOG:
-            raise UserError(f"--log {axis}: the {axis} axis of --kind {kind} is always linear")
+            raise UserError(f"--log {axis}: the {axis} axis of kind {kind} is always linear")

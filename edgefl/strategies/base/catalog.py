@@ -12,13 +12,14 @@ import sys
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from edgefl.catalog import FORMS, OWN_FILE, STRATEGIES, VARIANTS, load_dotted
 from edgefl.entry_points import entries
 from edgefl.errors import UserError, nearest
 from edgefl.snake_case import snake
 from edgefl.strategies.base.events_and_decisions import Event
-from edgefl.strategies.base.strategy import LocalRule, Strategy
+from edgefl.strategies.base.strategy import LocalRule, Strategy, StrategyOptions
 from edgefl.strategies.selection.selector import Selector
 
 ROOM = Path(__file__).resolve().parents[1]
@@ -107,14 +108,13 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
     ``base``: the folder that a relative path starts from.
     """
     if ":" in name:
-        loaded = load_dotted(name, base)
-        if not (isinstance(loaded, type) and issubclass(loaded, Strategy)):
-            is_class = isinstance(loaded, type)
-            what = f"the class {loaded.__name__}" if is_class else f"a {type(loaded).__name__}"
-            raise UserError(
-                f"strategy {name!r}: expected a subclass of edgefl.api.Strategy, found {what}"
-            )
+        loaded: type[Strategy] = load_dotted(name, base)
+        _check_class(f"strategy {name!r}", loaded, Strategy)
+        _check_class(f"strategy {name!r}: Options", loaded.Options, StrategyOptions)
+        _check_class(f"strategy {name!r}: rule", loaded.rule, LocalRule)
         return loaded
+    if name.endswith(".py"):
+        raise UserError(f"strategy {name!r}: the class is missing: expected {name + ':MyAlgo'!r}")
     if name not in strategy_names():
         near = nearest(name, [*strategy_names(), *entries(STRATEGIES)])
         raise UserError(f"unknown strategy {name!r}{near}; one of your own: {FORMS}")
@@ -127,3 +127,14 @@ def load(name: str, base: Path | None = None) -> type[Strategy]:
             " Strategy with this name; shared code belongs in edgefl/strategies/base"
         )
     return found[own]
+
+
+def _check_class(what: str, found: Any, kind: type) -> None:
+    """UserError unless ``found`` is a subclass of ``kind``."""
+    if not (isinstance(found, type) and issubclass(found, kind)):
+        named = (
+            f"the class {found.__name__}"
+            if isinstance(found, type)
+            else f"a {type(found).__name__}"
+        )
+        raise UserError(f"{what}: expected a subclass of edgefl.api.{kind.__name__}, found {named}")

@@ -93,11 +93,26 @@ def test_listings_say_a_line_about_each(
         ),
         (["datasets", "imdb"], [r"IMDb", r"length = 256", r"next: edgefl data get imdb"]),
         (["datasets", "mnist"], [r"MNIST", r"\[data\] name = \"mnist\" has no options"]),
-        (["partitions", "dirichlet"], [r"alpha = required +number, more than 0"]),
+        (
+            ["partitions", "dirichlet"],
+            [
+                r"alpha = required +number, more than 0",
+                r"next: .* = \"dirichlet\", alpha = \.\.\.\}'",
+            ],
+        ),
+        (
+            ["datasets", "huggingface"],
+            [r"next: .*'data=\{name = \"huggingface\", path = \.\.\.\}'"],
+        ),
         (["compressions", "top_k"], [r"share = 0\.01"]),
         (
             ["strategies", "mine.py:MyMean"],
-            [r"Mean of mine", r"file: .*/mine\.py", r"weight = 2"],
+            [
+                r"Mean of mine",
+                r"file: .*/mine\.py",
+                r"weight = 2",
+                r"next: .*MyMean\", share = \.\.\.",
+            ],
         ),
     ],
 )
@@ -118,6 +133,7 @@ from edgefl.api import Rounds, RoundsOptions
 class MyOptions(RoundsOptions):
     weight: int = 2
     """Its weight."""
+    share: float
 
 class MyMean(Rounds):
     Options = MyOptions
@@ -189,6 +205,10 @@ def test_keys_new(edgefl: Command, tmp_path: Path) -> None:
                 "Invalid value for '--clock': expected one of wall, virtual, found 'virtul'"
                 " (nearest: 'virtual')"
             ),
+        ),
+        (
+            ["run", "c.toml", "--workers", "two"],
+            "Invalid value for '--workers': expected a whole number, found 'two'",
         ),
         (["run", "--\x1b[2J"], "No such option: --\\x1b[2J"),
         (["--bogus"], "No such option: --bogus"),

@@ -104,6 +104,8 @@ def left(folder: Path) -> list[str]:
         *((f"{each} run/first", "run/first: no such directory") for each in ALL),
         *((f"{each} runs/frist", "no such directory (nearest: 'first')") for each in ALL),
         *((f"{each} empty", "empty: no run in it: expected") for each in ALL),
+        ("replay FIRST", ": is no run itself: name one of its runs: "),
+        ("replay run/first", "run/first: no such directory"),
         ("compare FIRST --baseline other", "no common target accuracy (fedasync 0.9, other 0.8)"),
         ("compare FIRST --x byte", "--x byte: there is no such x (nearest: 'bytes')"),
         ("compare FIRST --target 90", "--target 90: expected an accuracy up to 1, such as 0.9"),

@@ -177,3 +177,11 @@ def test_bad_options_of_a_method_of_ones_own_are_one_line(tmp_path: Path) -> Non
         assert str(caught.value) == f"compression 'my_method.py:build': {line}"
     with pytest.raises(UserError, match=r"compression 'my_method.py:plain' takes no options"):
         find("my_method.py:plain", {"share": 0.1}, tmp_path)
+    (tmp_path / "bare.py").write_text("def build(options):\n    pass\n")
+    with pytest.raises(UserError, match="build takes options, but the file has no class Options"):
+        find("bare.py:build", {}, tmp_path)
+    (tmp_path / "odd.py").write_text(
+        "class Options:\n    pass\n\n\ndef build(options):\n    pass\n"
+    )
+    with pytest.raises(UserError, match="'odd.py:build': its Options are no subclass of pydantic"):
+        find("odd.py:build", {}, tmp_path)

@@ -72,7 +72,7 @@ def replaced(said: str, instead: str) -> str:
         ),
         ('name = "dirichlet"', 'name = "iid"', "partition.alpha: unknown key (valid: name)"),
         # missing
-        ("[stop]\nversions = 3", "", "stop: missing"),
+        ("[stop]\nversions = 3", "", "stop: missing: expected [stop] with emulated_s or versions"),
         ('name = "mlp"', 'nam = "mlp"', "model.name: missing; 'nam' is given, is it this key?"),
         # wrong type
         ("epochs = 2", 'epochs = "2"', "training.epochs: expected a whole number, found '2'"),
@@ -102,6 +102,12 @@ def replaced(said: str, instead: str) -> str:
             '"fedasync"',
             '"fedasink"',
             "strategies[1].strategy: unknown strategy 'fedasink' (nearest: 'fedasync')" + OWN,
+        ),
+        (
+            '"fedasync"',
+            '"p/noclass.py"',
+            "strategies[1].strategy: strategy 'p/noclass.py': the class is missing: expected"
+            " 'p/noclass.py:MyAlgo'",
         ),
         (
             '"fedasync"\nalpha = 0.5',
@@ -153,7 +159,7 @@ WHOLE = "stop.versions = 1\n"
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", "stop: missing"),
+        ("", "stop: missing: expected [stop] with emulated_s or versions"),
         (WHOLE + "strategies = 3", "strategies: expected an array, found 3"),
         (
             WHOLE + "name = 'a b'",

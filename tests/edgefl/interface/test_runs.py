@@ -251,7 +251,7 @@ def test_a_comparison_is_the_table_of_the_command(runs: Runs, folder: Path) -> N
     with pytest.raises(UserError, match="there is no such column"):
         found.latex(["acuracy"])
     for wrong, told in (
-        ({"baseline": "fedav"}, "--baseline fedav: there is no such run (nearest: 'fedavg')"),
+        ({"baseline": "fedav"}, "baseline fedav: there is no such run (nearest: 'fedavg')"),
         ({"accuracy": "finl"}, "--accuracy finl: there is no such one (nearest: 'final')"),
         ({"target": 90}, "--target 90: expected an accuracy up to 1, such as 0.9 for 90 %"),
         ({"effect": 0.01}, "--effect 0.01: expected it with --baseline"),
@@ -323,7 +323,7 @@ def test_a_figure_that_cannot_be_drawn_is_one_line(runs: Runs, pyplot: object) -
     _, axes = pyplot.subplots()
     with pytest.raises(UserError, match="ax: this figure needs 2 axes, found 1"):
         runs.plot("timeline", ax=axes)
-    with pytest.raises(UserError, match=r"--kind acuracy: no such figure \(nearest: 'accuracy'\)"):
+    with pytest.raises(UserError, match=r"kind acuracy: no such figure \(nearest: 'accuracy'\)"):
         runs.plot("acuracy")
     with pytest.raises(UserError, match="nothing to draw"):
         runs.plot("slots")

@@ -212,7 +212,7 @@ def test_a_strained_run_is_marked(tmp_path: Path) -> None:
             {"x": "moons"},
             "--x moons: there is no such x (valid: bytes, emulated_s, joules, version, wall_s)",
         ),
-        ({"baseline": "fedvag"}, "--baseline fedvag: there is no such run (nearest: 'fedavg')"),
+        ({"baseline": "fedvag"}, "baseline fedvag: there is no such run (nearest: 'fedavg')"),
         (
             {"x": "joules"},
             "--x joules: no run has joules: their configs have no [devices.energy] or"
@@ -236,7 +236,7 @@ def test_a_baseline_may_be_the_end_of_a_name(tmp_path: Path) -> None:
     assert ask(*paths, baseline=f"{tmp_path}/y/fedavg/").baseline == "y/fedavg"
     with pytest.raises(UserError) as caught:
         ask(*paths, baseline="fedavg")
-    assert str(caught.value) == "--baseline fedavg: there are several: x/fedavg, y/fedavg"
+    assert str(caught.value) == "baseline fedavg: there are several: x/fedavg, y/fedavg"
 
 
 def test_runs_without_a_common_target(tmp_path: Path) -> None:
