@@ -115,6 +115,23 @@ def test_an_arrival_cannot_lie_in_the_future(rig: Rig) -> None:
     assert rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))]
 
 
+@pytest.mark.parametrize("rate", [RATE, None])
+@pytest.mark.parametrize("clock_ns", [2**62, -(2**62)])
+def test_arrivals_by_a_clock_that_is_made_up_lie_in_the_run(
+    rate: int | None, clock_ns: int
+) -> None:
+    rig = Rig(rate=rate)
+    rig.clock.at_monotonic = lambda monotonic_ns: 10 * monotonic_ns  # as with a speed of 10
+    outgoing = rig.carry()
+    rig.until(NS_PER_S)
+    rig.sessions["a"].answered(0, -1, clock_ns)
+    rig.says("a", Arrived(outgoing.number, [[0, 0], [outgoing.body, 2]]))
+    rig.until(2 * NS_PER_S)
+    (carried,) = rig.heard(Carried)
+    moments = [at_ns for begin, end, _ in carried.stretches for at_ns in (begin, end)]
+    assert all(0 <= at_ns <= NS_PER_S for at_ns in [carried.finished_ns, *moments])
+
+
 def test_arrivals_ahead_of_what_was_sent_strain_the_run(rig: Rig) -> None:
     outgoing = rig.carry()
     rig.until(NS_PER_S // 8)
@@ -839,6 +856,33 @@ def test_work_that_is_not_done_at_the_end_is_late_after_its_moment(
     assert counted(times) == late and "a" not in times.working
     times.overdue("a", now)
     assert counted(times) == late
+
+
+def test_work_that_was_late_when_the_edge_was_lost_is_late_once(rig: Rig) -> None:
+    task = rig.carry()
+    rig.until(NS_PER_S)
+    rig.arrived("a", task)
+    rig.says("a", Working(1, DUE_NS))
+    rig.until(3 * NS_PER_S)
+    rig.transport.training.overdue("a", 3 * NS_PER_S)
+    rig.breaks("a"), rig.joins("a", tasks=[1])
+    rig.offer(due_ns=DUE_NS)
+    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
+
+
+def test_a_request_that_a_new_session_repeats_is_one_part_of_a_training(rig: Rig) -> None:
+    task = rig.carry()
+    rig.until(NS_PER_S)
+    rig.arrived("a", task)
+    rig.until(DUE_NS)
+    asked = Stamped(DUE_NS, encode_note(FreshRequest(1, 0, 2)))
+    rig.says("a", asked)
+    rig.until(3 * NS_PER_S)
+    rig.breaks("a"), rig.joins("a", tasks=[1])
+    rig.says("a", asked)
+    rig.until(5 * NS_PER_S)
+    rig.offer(due_ns=4 * NS_PER_S)  # the second part is late
+    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (2, 1)
 
 
 # ------------------------------------------------------------------ paced by the kernel
