@@ -330,6 +330,13 @@ class EdgeWork:
         self._carry_out(outputs, at_ns)
         self._keep()
 
+    def ends_upload(self, note: Any) -> bool:
+        """Whether this note of the coordinator ends an upload of which bytes were sent."""
+        return isinstance(note, (Acknowledged, CancelTask)) and any(
+            upload.outgoing.task == note.task and upload.sent
+            for upload in self.transfers.uploads.values()
+        )
+
     def _pushes_of(self, task: int) -> int:
         """How many pushed models this edge has got for the task: the coordinator has to know what
         was said before one of them came.

@@ -64,6 +64,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native
+from emulator.kernel_pacing import Burst
 
 AWAY = Refuse("this session has ended", final=False)
 
@@ -383,6 +384,31 @@ def test_an_update_that_the_resumed_run_does_not_know_is_dropped_and_told(
     assert len(of(Offer, script)) == 2
     line = "e000: the update of task 4 is dropped: its task was closed meanwhile, or the resumed"
     assert [each.startswith(line) for each in capsys.readouterr().err.splitlines()].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("note", "lifts"),
+    [
+        (UrgeTask(5), False),
+        (CancelTask(5), False),
+        (NothingNewer(5), False),
+        (CancelTask(4), True),
+        (Acknowledged(4), True),
+    ],
+)
+def test_only_the_end_of_an_upload_lets_its_bytes_leave_at_once(note: Any, lifts: bool) -> None:
+    script, host = with_an_update()
+    asked: list[Any] = []
+    connection = SimpleNamespace(
+        segment=500,
+        burst=lambda: Burst(4_000, 0),
+        spread=lambda more, within_ns: asked.append(more),
+        limit=asked.append,
+    )
+    script.clock.paces, script.pace = True, lambda: connection
+    credit = Credit(1, 0, 8, leave_ns=2**60)
+    talked((credit, OLD), (Stamped(40, encode_note(note)), OLD), host=host, script=script)
+    assert asked == [8, *[None] * lifts]
 
 
 def test_a_request_and_a_failure_are_told_again() -> None:
