@@ -567,7 +567,8 @@ class Transport:
         if not session.segment:
             self.without_kernel.add(session.edge)
         if paced is not None:
-            paced.limit(PROBE_FASTER * needed_bit_s // 8)
+            # pings wait behind it, so on slow links it takes a second at most
+            paced.limit(max(PROBE_FASTER * needed_bit_s // 8, PROBE_BYTES))
 
     def complete(self, now: int) -> None:
         """Report the transfers that are due by ``now`` and complete."""

@@ -25,7 +25,12 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
     Measured,
     Whole,
 )
-from edgefl.clocks.wall.coordinator.transfers import MOST_BEHIND_S, SPARE, TrainingTimes
+from edgefl.clocks.wall.coordinator.transfers import (
+    MOST_BEHIND_S,
+    PROBE_BYTES,
+    SPARE,
+    TrainingTimes,
+)
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
 from edgefl.exchange.machine import FaultLives
 from edgefl.exchange.pacer import (
@@ -911,9 +916,9 @@ class PacingKernel:
         return self.segment if routing == b"a" else 0
 
 
-def paced_rig(segment: int = 500, of_edge: int = 500) -> tuple[Rig, PacingKernel]:
+def paced_rig(segment: int = 500, of_edge: int = 500, rate: int = RATE) -> tuple[Rig, PacingKernel]:
     kernel = PacingKernel(segment)
-    rig = Rig(kernel=kernel)
+    rig = Rig(rate, kernel=kernel)
     rig.pacer.pace = PiecePlan(50 * MS, 15 * MS, far_ns=200 * MS)
     join = Join("c", "l", "d", 1, [], [], segment=of_edge)
     rig.transport.entered(rig.sessions["a"], join)
@@ -937,6 +942,12 @@ def test_a_download_is_spread_by_the_kernel_and_its_end_lifts_the_rate() -> None
     rig.until(5_000 * MS)
     assert peer.asked[-1] is None
     assert rig.transport.paced == {"kernel": 1, "process": 0}
+
+
+@pytest.mark.parametrize("rate", [9_600, 100_000, RATE])
+def test_pings_wait_behind_the_probe_of_a_slow_link_for_a_second(rate: int) -> None:
+    _, kernel = paced_rig(rate=rate)
+    assert kernel.paced[b"a"].asked == [max(2 * rate // 8, PROBE_BYTES)]
 
 
 def test_a_cancelled_download_does_not_delay_what_follows() -> None:
