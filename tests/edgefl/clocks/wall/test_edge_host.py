@@ -232,6 +232,47 @@ def test_a_native_device_reports_its_samples_and_its_time_without_waiting() -> N
     assert result.trained == Trained(4, 45, 3 * NS_PER_S // 2)  # 30 samples that cost 1.5 each
 
 
+def test_a_native_device_that_may_ask_after_each_step_reports_once_for_all_steps_before() -> None:
+    clock, results, orders = Clock(), Mailbox(), list[TrainOrder]()
+    told: list[Any] = []
+
+    class Asking(LocalRule):
+        def asks(self, run: Any) -> bool:
+            return True  # the trainer decides
+
+    class Steps(EchoTrainer):
+        def begin(self, task: Assignment, *_: Any) -> EchoRun:
+            return EchoRun(task.vectors["weights"], steps=8, task=task)
+
+        def advance(self, run: EchoRun, rule: LocalRule, until_step: int, *_: Any) -> bool:
+            clock.sleep(0.5)
+            run.step = until_step
+            return True
+
+        def asks(self, run: EchoRun, rule: LocalRule) -> bool:
+            return run.step == 6
+
+    made = side()
+    made.edge = Edge("e000", Steps(), Asking(None), Native())
+    worker = TrainingThread(OwnMachine(), results, clock)
+    work = EdgeWork(
+        *(made, orders.append, lambda message, *_: told.append(message) or True),
+        *(print, OpenNotes()),
+    )
+    task = Assignment(4, 0, {"weights": np.zeros(3, np.float32)})
+    for at_s, message in ((5, task), (9, NothingNewer(4))):
+        work.act(message, at_s * NS_PER_S)
+        while orders:
+            worker.orders.put(orders.pop())
+            worker.orders.put(None)
+            worker.run()
+            for result in results.take():
+                work.trained(result)
+    first, asked, second, offer = told
+    assert (first, second) == (Trained(4, 60, 3 * NS_PER_S), Trained(4, 20, NS_PER_S))
+    assert isinstance(asked, Stamped) and isinstance(offer, Offer)
+
+
 # ------------------------------------------------------------------ an update that cannot travel
 class Chatty(EchoTrainer):
     """Sends more vectors than a message may hold."""
