@@ -101,7 +101,9 @@ class Channel:
         EOFError if the other side has closed, BadMessage if the data is not a message.
         """
         if not self._unread:
-            if not select.select([self.end], [], [], timeout_s)[0]:
+            poll = select.poll()  # ``select.select`` takes no descriptor above 1023
+            poll.register(self.end, select.POLLIN)
+            if not poll.poll(None if timeout_s is None else 1000 * timeout_s):
                 return None
             with ctrl_c_held_back():  # at its end, the message is kept for the next call
                 self._unread.append(decode(self._data()))

@@ -195,7 +195,9 @@ class PacedFlow(Flow):
         elif self.body <= native_ahead(native_bit_s):
             self.piece = max(self.body, 1)
         else:
-            self.piece = _native_piece(native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S))
+            # a download has no window, and its socket takes a limited number of messages at once
+            wanted = max(native_bit_s * NATIVE_PIECE_NS // (8 * NS_PER_S), self.body // MAX_PAIRS)
+            self.piece = _native_piece(wanted)
 
     def _link_bit_s(self, network: Network, pace: PiecePlan, now: int) -> int:
         """The link's rate at ``now``.

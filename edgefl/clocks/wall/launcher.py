@@ -449,6 +449,7 @@ class WallRun:
         if self.options.remote is not None:
             self.options.remote.inject(fault)
         elif fault.fault == "restart":
+            self.exits.discard(fault.edge)  # also one that had died by itself
             self._fork([fault.edge], index)
         else:
             self._order(fault)

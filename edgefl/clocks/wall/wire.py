@@ -94,7 +94,8 @@ class Wire:
         """Wait for a message, the other descriptor, or the timeout.
 
         Returns True if the other descriptor is readable.
-        ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait.
+        ZeroMQ's descriptor is edge-triggered, so EVENTS must be read before each wait. ``select``,
+        because other waits end up to 1 ms late; both descriptors are among the process' first.
         """
         waits = not self.readable
         found = select.select([self.fd, other_fd], [], [], timeout_s if waits else 0)[0]

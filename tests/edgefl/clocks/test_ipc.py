@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
+import resource
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,27 @@ def test_a_message_arrives_as_it_was_sent(sent: Any) -> None:
     ours, theirs = Channel.pair()
     ours.send(sent)
     assert theirs.receive() == sent
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip("this system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("many_files")
+def test_a_message_arrives_on_a_descriptor_above_1023() -> None:
+    """The warm parent of a large fleet has more, and a channel for each process."""
+    ours, theirs = Channel.pair()
+    above = Channel.inherited(fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, 1024))
+    assert above.receive(timeout_s=0) is None
+    ours.send(Listening(80))
+    assert above.receive() == Listening(80)
+    above.close()
 
 
 FLEET = {"kind": "fleet_ready", "data_digest": "", "samples_per_s": None, "cores": 1}

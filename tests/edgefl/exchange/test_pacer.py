@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pacer_rig import MBIT, MS, PIECE_NS, Rig
 from transport_rig import Rig as TransportRig
 
+from edgefl.clocks.wall.wire import MOST_TO_SEND
 from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PacedFlow, PiecePlan
 from edgefl.protocol.codec import Outgoing
 from edgefl.protocol.messages import Update
@@ -555,6 +556,13 @@ def test_a_download_on_a_native_link_is_as_the_network_would_carry_it(
 ) -> None:
     quick = native_story(monkeypatch, at_once=True)
     assert quick == native_story(monkeypatch, at_once=False) and len(quick[0]) > 4
+
+
+@pytest.mark.parametrize("size", [MOST_TO_SEND << 14, 1 << 30, 4 << 30])
+def test_all_pieces_of_a_large_model_on_a_slow_native_link_fit_into_the_socket(size: int) -> None:
+    flow = PacedFlow(Transfer(1, "a", "down", size, "task"), 1, None)
+    flow.shape_native(native_bit_s=MBIT)
+    assert sum(1 for _ in flow.cuts(0, size)) < MOST_TO_SEND / 2, "beside a push"
 
 
 # ------------------------------------------------------------------ paced by the kernel

@@ -470,6 +470,7 @@ class Pacing:
     def _entered(self, entered: Entered) -> None:
         edge, join = entered.session.edge, entered.join
         tasks = self.transport.entered(entered.session, join)
+        since_ns = self.silent.pop(edge, None)
         if not self.started:
             self.waiting[edge] = join.samples
             self._seen.add(edge)
@@ -477,7 +478,6 @@ class Pacing:
             if self.continuation is not None:
                 self.tell(messages.Heard(self.clock.now(), edge, Joined(join.samples, tasks)))
             return
-        since_ns = self.silent.pop(edge, None)
         # An edge that still has its tasks was alive: this host or the path was too slow. A native
         # path is part of the experiment, and so is its outage.
         if since_ns is not None and (tasks or join.held) and not all(self.transport.native(edge)):

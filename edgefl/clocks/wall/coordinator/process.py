@@ -356,6 +356,7 @@ class WallFaults:
 
     def _end_process(self, edge: str, now: int) -> None:
         """Forget the edge's work: it is late because of the fault, not because of the host."""
+        self.pacing.excused.discard(edge)  # what would end the excuse is void in the new life
         self.pacing.transport.training.working.pop(edge, None)
         self.pacing.transport.gone(edge, now)
 

@@ -104,10 +104,10 @@ class TrainingTimes:
     def asked(self, edge: str, task: int, at_ns: int, late_ns: int) -> None:
         """The edge stopped at ``at_ns`` to ask for a fresher model.
 
-        The request arrived ``late_ns`` after its emulated moment.
+        The request arrived ``late_ns`` after its emulated moment. A new session repeats it.
         """
         began = self.began.get(edge)
-        if edge in self.stamped and began is not None and began[0] == task:
+        if edge in self.stamped and began is not None and began[0] == task and began[1] < at_ns:
             self.fidelity.task(late_ns, at_ns - began[1])
             self.began[edge] = (task, at_ns)
 
@@ -129,6 +129,7 @@ class TrainingTimes:
             return
         task, began_ns = self.began.get(edge, (None, 0))  # until its update is offered
         if task == working.task and now > working.due_ns:
+            del self.began[edge]  # its update may still be offered
             self.fidelity.task(now - working.due_ns, working.due_ns - began_ns)
 
 
@@ -566,7 +567,8 @@ class Transport:
         if not session.segment:
             self.without_kernel.add(session.edge)
         if paced is not None:
-            paced.limit(PROBE_FASTER * needed_bit_s // 8)
+            # pings wait behind it, so on slow links it takes a second at most
+            paced.limit(max(PROBE_FASTER * needed_bit_s // 8, PROBE_BYTES))
 
     def complete(self, now: int) -> None:
         """Report the transfers that are due by ``now`` and complete."""
@@ -788,8 +790,10 @@ class Transport:
             at_ns = now
             if session.rtt_ns != UNKNOWN_RTT:
                 moment_ns = self.clock.at_monotonic(stamp - session.offset_ns)
-                flow.arrived(size, moment_ns)  # one clock, so the time between two is exact
-                at_ns = min(moment_ns, now)
+                # one clock, so the time between two is exact; what an edge has made up may lie
+                # outside of the run, and beyond what the verdict and the record can hold
+                at_ns = min(max(moment_ns, 0), now)
+                flow.arrived(size, at_ns)
             self._check_ahead(flow, size, at_ns, session)
         self._last_byte(flow, at_ns)
 

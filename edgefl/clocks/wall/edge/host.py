@@ -424,9 +424,10 @@ class EdgeHost:
             case Dropped():
                 self._work.transfers.dropped(message.transfer)
             case Stamped():
-                if self.link.paced is not None:  # an upload has ended
+                note = decode_note(message.note)
+                if self.link.paced is not None and self._work.ends_upload(note):
                     self.link.paced.limit(None)
-                self._act(decode_note(message.note), message.at_ns)
+                self._act(note, message.at_ns)
             case Setup():
                 self._join(message)
             case Welcome():

@@ -243,6 +243,8 @@ class EdgeWork:
             self._bring_back(keeper.take())
         self.frozen = self._ended = False
         self._pushes = (-1, 0)  # a task, and how many pushed models have come for it
+        # task -> samples and time of the steps of a native device that are not told yet
+        self._spent: dict[int, tuple[int, int]] = {}
         self._again: set[int] = set()  # tasks whose update was offered again in this session
         self._given_up = 0
         self._beyond: str | None = None
@@ -330,6 +332,13 @@ class EdgeWork:
         self._carry_out(outputs, at_ns)
         self._keep()
 
+    def ends_upload(self, note: Any) -> bool:
+        """Whether this note of the coordinator ends an upload of which bytes were sent."""
+        return isinstance(note, (Acknowledged, CancelTask)) and any(
+            upload.outgoing.task == note.task and upload.sent
+            for upload in self.transfers.uploads.values()
+        )
+
     def _pushes_of(self, task: int) -> int:
         """How many pushed models this edge has got for the task: the coordinator has to know what
         was said before one of them came.
@@ -363,24 +372,34 @@ class EdgeWork:
 
     def trained(self, result: Result) -> None:
         """Handle what the training thread has done."""
-        if result.trained is not None and not self.tell(result.trained):
-            self.notes.trained.append(result.trained)
         outputs = self.edge.job_done(result.order.job, None, result.at_ns)
-        self._carry_out(outputs, result.at_ns, goes_on=True)
+        goes_on = [type(output) for output in outputs] == [Run]  # a job alone is a further step
+        self._report(result.trained, goes_on)
+        self._carry_out(outputs, result.at_ns, goes_on)
         self._keep()
+
+    def _report(self, trained: Trained | None, goes_on: bool) -> None:
+        """Tell what a native device has trained, once no further step follows at once."""
+        if trained is not None:
+            samples, spent_ns = self._spent.get(trained.task, (0, 0))
+            self._spent[trained.task] = samples + trained.samples, spent_ns + trained.spent_ns
+        while self._spent and not goes_on:
+            task, spent = self._spent.popitem()
+            if not self.tell(report := Trained(task, *spent)):
+                self.notes.trained.append(report)
 
     def _keep(self) -> None:
         if self.keeper is not None:
             self.keeper.look(self.edge, self.transfers.uploads.values())
 
     def _carry_out(self, outputs: list[Output], at_ns: int, goes_on: bool = False) -> None:
-        """``goes_on``: they follow on a job. A job alone is then only a further step."""
+        """``goes_on``: it is a further step of the training under way."""
         for output in outputs:
             match output:
                 case Run():
                     due = None if output.duration_ns is None else at_ns + output.duration_ns
                     assert self.edge.task is not None
-                    if due is not None and not (goes_on and len(outputs) == 1):
+                    if due is not None and not goes_on:
                         self.notes.working = Working(self.edge.task.number, due)
                         self.tell(self.notes.working)
                     self.train(TrainOrder(self, output.job, at_ns, due))

@@ -64,6 +64,7 @@ from edgefl.protocol.messages import (
 )
 from edgefl.strategies.base.strategy import LocalRule
 from emulator.compute import Native
+from emulator.kernel_pacing import Burst
 
 AWAY = Refuse("this session has ended", final=False)
 
@@ -231,6 +232,47 @@ def test_a_native_device_reports_its_samples_and_its_time_without_waiting() -> N
     assert result.trained == Trained(4, 45, 3 * NS_PER_S // 2)  # 30 samples that cost 1.5 each
 
 
+def test_a_native_device_that_may_ask_after_each_step_reports_once_for_all_steps_before() -> None:
+    clock, results, orders = Clock(), Mailbox(), list[TrainOrder]()
+    told: list[Any] = []
+
+    class Asking(LocalRule):
+        def asks(self, run: Any) -> bool:
+            return True  # the trainer decides
+
+    class Steps(EchoTrainer):
+        def begin(self, task: Assignment, *_: Any) -> EchoRun:
+            return EchoRun(task.vectors["weights"], steps=8, task=task)
+
+        def advance(self, run: EchoRun, rule: LocalRule, until_step: int, *_: Any) -> bool:
+            clock.sleep(0.5)
+            run.step = until_step
+            return True
+
+        def asks(self, run: EchoRun, rule: LocalRule) -> bool:
+            return run.step == 6
+
+    made = side()
+    made.edge = Edge("e000", Steps(), Asking(None), Native())
+    worker = TrainingThread(OwnMachine(), results, clock)
+    work = EdgeWork(
+        *(made, orders.append, lambda message, *_: told.append(message) or True),
+        *(print, OpenNotes()),
+    )
+    task = Assignment(4, 0, {"weights": np.zeros(3, np.float32)})
+    for at_s, message in ((5, task), (9, NothingNewer(4))):
+        work.act(message, at_s * NS_PER_S)
+        while orders:
+            worker.orders.put(orders.pop())
+            worker.orders.put(None)
+            worker.run()
+            for result in results.take():
+                work.trained(result)
+    first, asked, second, offer = told
+    assert (first, second) == (Trained(4, 60, 3 * NS_PER_S), Trained(4, 20, NS_PER_S))
+    assert isinstance(asked, Stamped) and isinstance(offer, Offer)
+
+
 # ------------------------------------------------------------------ an update that cannot travel
 class Chatty(EchoTrainer):
     """Sends more vectors than a message may hold."""
@@ -383,6 +425,31 @@ def test_an_update_that_the_resumed_run_does_not_know_is_dropped_and_told(
     assert len(of(Offer, script)) == 2
     line = "e000: the update of task 4 is dropped: its task was closed meanwhile, or the resumed"
     assert [each.startswith(line) for each in capsys.readouterr().err.splitlines()].count(True) == 1
+
+
+@pytest.mark.parametrize(
+    ("note", "lifts"),
+    [
+        (UrgeTask(5), False),
+        (CancelTask(5), False),
+        (NothingNewer(5), False),
+        (CancelTask(4), True),
+        (Acknowledged(4), True),
+    ],
+)
+def test_only_the_end_of_an_upload_lets_its_bytes_leave_at_once(note: Any, lifts: bool) -> None:
+    script, host = with_an_update()
+    asked: list[Any] = []
+    connection = SimpleNamespace(
+        segment=500,
+        burst=lambda: Burst(4_000, 0),
+        spread=lambda more, within_ns: asked.append(more),
+        limit=asked.append,
+    )
+    script.clock.paces, script.pace = True, lambda: connection
+    credit = Credit(1, 0, 8, leave_ns=2**60)
+    talked((credit, OLD), (Stamped(40, encode_note(note)), OLD), host=host, script=script)
+    assert asked == [8, *[None] * lifts]
 
 
 def test_a_request_and_a_failure_are_told_again() -> None:

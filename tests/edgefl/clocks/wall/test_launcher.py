@@ -20,7 +20,7 @@ from builders import experiment
 
 from edgefl.clocks import processes
 from edgefl.clocks.ipc import Channel
-from edgefl.clocks.process_messages import InjectFault, RunEnded, StopRun
+from edgefl.clocks.process_messages import InjectFault, ProcessExited, RunEnded, StopRun
 from edgefl.clocks.processes import COORDINATOR, WARM, RunProcesses
 from edgefl.clocks.wall.launcher import Interrupted, LaunchOptions, ProcessDied, WallRun
 
@@ -58,6 +58,18 @@ def test_a_warm_parent_that_died_is_a_line(tmp_path: Path) -> None:
     theirs.close()
     with pytest.raises(ProcessDied, match=r"^the warm parent died \(see .*edges.log\)$"):
         launcher._inject(InjectFault("kill", "a"), 0)
+
+
+def test_an_edge_that_had_died_and_is_started_again_is_left(tmp_path: Path) -> None:
+    launcher = WallRun(experiment(), LaunchOptions(tmp_path / "out", None, fleet=True), print)
+    control, theirs = Channel.pair()
+    launcher.processes = SimpleNamespace(control=control)
+    edges = tuple(launcher.experiment.edges.ids())
+    theirs.send(ProcessExited("edges", 1, edges))
+    launcher._report_exits()
+    assert launcher._all_edges_died
+    launcher._inject(InjectFault("restart", edges[0]), 0)
+    assert not launcher._all_edges_died
 
 
 @pytest.mark.parametrize(

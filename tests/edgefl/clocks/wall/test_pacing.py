@@ -17,7 +17,9 @@ from session_story import EXPECTED
 
 from edgefl.clocks.ipc import Channel
 from edgefl.clocks.wall.coordinator.pacing import FEW_MESSAGES, Bundles, Pacing, Pauses
+from edgefl.clocks.wall.coordinator.process import WallFaults
 from edgefl.clocks.wall.coordinator.sessions import (
+    REPLACED,
     SILENT,
     UNKNOWN_RTT,
     Entered,
@@ -28,11 +30,14 @@ from edgefl.clocks.wall.coordinator.sessions import (
 from edgefl.clocks.wall.coordinator.thread_messages import Heard, Noticed, Rang, Scored, WakeAt
 from edgefl.clocks.wall.coordinator.workers import Evaluator, serve_evaluations
 from edgefl.clocks.wall.system import OWN_SYSTEM, Mailbox, System
+from edgefl.exchange.machine import FaultLives
 from edgefl.jobs import Evaluate
 from edgefl.protocol.messages import Join, Joined, Ready
 from edgefl.strategies.base.events_and_decisions import Finish
 from emulator.clock import Agenda, WallClock
+from emulator.faults import Fault, Schedule
 from emulator.fidelity import Fidelity
+from emulator.units import NS_PER_S
 
 
 class Completions:
@@ -237,6 +242,16 @@ def test_a_pacing_thread_that_sleeps_as_intended_is_faithful() -> None:
 def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
     native: list[bool], tasks: list[int], reasons: list[str]
 ) -> None:
+    host, pacing, fidelity = faithful(native)
+    pacing.started = True
+    pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
+    host.now_s += 2.5
+    pacing._entered(entered(tasks))
+    assert fidelity.reasons() == reasons
+
+
+def faithful(native: list[bool]) -> tuple[Asleep, Pacing, Fidelity]:
+    """A machine with a pacing thread, whose edges have such links, and its verdict."""
     host = Asleep()
     sessions = Sessions(replace(EXPECTED, liveness_ns=4_000_000_000), 1)
     clock = WallClock(1.0, host.monotonic_ns)
@@ -244,14 +259,48 @@ def test_an_edge_that_was_silent_strains_a_run_on_emulated_links(
     pacing = paced([], links, SimpleNamespace(joined=lambda routing: None), sessions, clock, host)
     links.fidelity, links.training, links.native = Fidelity(), links, lambda edge: native
     links.overdue = links.gone = links.behind_s = lambda *_: 0.0
-    links.entered = lambda session, join: join.tasks
-    pacing.started = True
+    links.entered, links.working = lambda session, join: join.tasks, {}
     pacing.clock.start()
-    pacing._gone(SessionEnded("a", SILENT))  # its last message came 4 s before
-    host.now_s += 2.5
+    return host, pacing, links.fidelity
+
+
+def entered(tasks: list[int]) -> Any:
     join = Join("", "", "", 10, tasks, [])
-    pacing._entered(Entered(SimpleNamespace(edge="a", routing=b"r"), join))
-    assert links.fidelity.reasons() == reasons
+    return Entered(SimpleNamespace(edge="a", routing=b"r"), join)
+
+
+def test_a_silence_before_the_start_is_over_when_the_edge_is_back() -> None:
+    host, pacing, fidelity = faithful([False, False])
+    pacing._gone(SessionEnded("a", SILENT))
+    pacing._entered(entered([]))
+    pacing.started = True
+    host.now_s += 300.0
+    pacing._gone(SessionEnded("a", REPLACED))
+    pacing._entered(entered([7]))
+    assert fidelity.reasons() == []
+
+
+SILENT_4_S = "no message from edge a for 4.0 s, then it came back"
+
+
+@pytest.mark.parametrize(
+    ("faults", "reasons"),
+    [([], []), (["restart"], [SILENT_4_S]), (["kill", "restart"], [SILENT_4_S])],
+)
+def test_a_frozen_edge_is_excused_until_its_process_ends(
+    faults: list[str], reasons: list[str]
+) -> None:
+    _, pacing, fidelity = faithful([False, False])
+    pacing.started = True
+    of_process = [Fault(at, "a", kind) for at, kind in enumerate(faults, 2)]
+    planned = Schedule([Fault(1, "a", "freeze", NS_PER_S), *of_process])
+    WallFaults(pacing, planned, FaultLives("a", revives=True), Channel.pair()[0])
+    for _ in range(1 + len(faults)):
+        ((at_ns, strike),) = pacing.agenda.pop_due(9)
+        strike(at_ns)
+    pacing._gone(SessionEnded("a", SILENT))
+    pacing._entered(entered([7]))
+    assert fidelity.reasons() == reasons
 
 
 def test_the_core_hears_of_the_tasks_that_an_edge_really_has() -> None:

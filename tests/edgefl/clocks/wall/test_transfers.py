@@ -25,7 +25,12 @@ from edgefl.clocks.wall.coordinator.thread_messages import (
     Measured,
     Whole,
 )
-from edgefl.clocks.wall.coordinator.transfers import MOST_BEHIND_S, SPARE, TrainingTimes
+from edgefl.clocks.wall.coordinator.transfers import (
+    MOST_BEHIND_S,
+    PROBE_BYTES,
+    SPARE,
+    TrainingTimes,
+)
 from edgefl.clocks.wall.edge.transfers import EdgeTransfers
 from edgefl.exchange.machine import FaultLives
 from edgefl.exchange.pacer import (
@@ -113,6 +118,23 @@ def test_an_arrival_cannot_lie_in_the_future(rig: Rig) -> None:
     rig.until(NS_PER_S)
     rig.arrived("a", outgoing, 5 * NS_PER_S)
     assert rig.heard(Heard) == [Heard(NS_PER_S, "a", Started(1))]
+
+
+@pytest.mark.parametrize("rate", [RATE, None])
+@pytest.mark.parametrize("clock_ns", [2**62, -(2**62)])
+def test_arrivals_by_a_clock_that_is_made_up_lie_in_the_run(
+    rate: int | None, clock_ns: int
+) -> None:
+    rig = Rig(rate=rate)
+    rig.clock.at_monotonic = lambda monotonic_ns: 10 * monotonic_ns  # as with a speed of 10
+    outgoing = rig.carry()
+    rig.until(NS_PER_S)
+    rig.sessions["a"].answered(0, -1, clock_ns)
+    rig.says("a", Arrived(outgoing.number, [[0, 0], [outgoing.body, 2]]))
+    rig.until(2 * NS_PER_S)
+    (carried,) = rig.heard(Carried)
+    moments = [at_ns for begin, end, _ in carried.stretches for at_ns in (begin, end)]
+    assert all(0 <= at_ns <= NS_PER_S for at_ns in [carried.finished_ns, *moments])
 
 
 def test_arrivals_ahead_of_what_was_sent_strain_the_run(rig: Rig) -> None:
@@ -841,6 +863,33 @@ def test_work_that_is_not_done_at_the_end_is_late_after_its_moment(
     assert counted(times) == late
 
 
+def test_work_that_was_late_when_the_edge_was_lost_is_late_once(rig: Rig) -> None:
+    task = rig.carry()
+    rig.until(NS_PER_S)
+    rig.arrived("a", task)
+    rig.says("a", Working(1, DUE_NS))
+    rig.until(3 * NS_PER_S)
+    rig.transport.training.overdue("a", 3 * NS_PER_S)
+    rig.breaks("a"), rig.joins("a", tasks=[1])
+    rig.offer(due_ns=DUE_NS)
+    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (1, 1)
+
+
+def test_a_request_that_a_new_session_repeats_is_one_part_of_a_training(rig: Rig) -> None:
+    task = rig.carry()
+    rig.until(NS_PER_S)
+    rig.arrived("a", task)
+    rig.until(DUE_NS)
+    asked = Stamped(DUE_NS, encode_note(FreshRequest(1, 0, 2)))
+    rig.says("a", asked)
+    rig.until(3 * NS_PER_S)
+    rig.breaks("a"), rig.joins("a", tasks=[1])
+    rig.says("a", asked)
+    rig.until(5 * NS_PER_S)
+    rig.offer(due_ns=4 * NS_PER_S)  # the second part is late
+    assert (rig.fidelity.tasks, rig.fidelity.overruns) == (2, 1)
+
+
 # ------------------------------------------------------------------ paced by the kernel
 class PacedPeer:
     """A connection that the kernel paces, and what it is asked for."""
@@ -867,9 +916,9 @@ class PacingKernel:
         return self.segment if routing == b"a" else 0
 
 
-def paced_rig(segment: int = 500, of_edge: int = 500) -> tuple[Rig, PacingKernel]:
+def paced_rig(segment: int = 500, of_edge: int = 500, rate: int = RATE) -> tuple[Rig, PacingKernel]:
     kernel = PacingKernel(segment)
-    rig = Rig(kernel=kernel)
+    rig = Rig(rate, kernel=kernel)
     rig.pacer.pace = PiecePlan(50 * MS, 15 * MS, far_ns=200 * MS)
     join = Join("c", "l", "d", 1, [], [], segment=of_edge)
     rig.transport.entered(rig.sessions["a"], join)
@@ -893,6 +942,12 @@ def test_a_download_is_spread_by_the_kernel_and_its_end_lifts_the_rate() -> None
     rig.until(5_000 * MS)
     assert peer.asked[-1] is None
     assert rig.transport.paced == {"kernel": 1, "process": 0}
+
+
+@pytest.mark.parametrize("rate", [9_600, 100_000, RATE])
+def test_pings_wait_behind_the_probe_of_a_slow_link_for_a_second(rate: int) -> None:
+    _, kernel = paced_rig(rate=rate)
+    assert kernel.paced[b"a"].asked == [max(2 * rate // 8, PROBE_BYTES)]
 
 
 def test_a_cancelled_download_does_not_delay_what_follows() -> None:
