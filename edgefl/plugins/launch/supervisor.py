@@ -19,7 +19,8 @@ BACK_OFF_S = (1.0, 30.0)  # before the first restart, and at most
 GRACE_S = 5.0  # from the request to end until the edge is killed
 COORDINATOR_GRACE_S = 120.0  # it evaluates its last models and writes its files
 SILENCE_S = 60.0  # without a message from the launcher, the connection counts as lost
-ORPHAN_S = 30.0  # an edge without a coordinator may wait this long if the launcher is gone
+# how long, if the launcher is gone, an edge may wait for a coordinator, and restarts for a launcher
+ORPHAN_S = 30.0
 STOPPED = "stopped"  # an end that the launcher asked for
 DEATHS = {NO_ANSWER: "no answer from the coordinator", NOT_STARTED: "could not be started"}
 # no reason to start it again
@@ -78,6 +79,7 @@ class Supervisor:
 
     heard_s: float = 0.0
     connected: bool = True
+    lost_s: float = 0.0  # since when, if it is not connected
     grace_s: float = GRACE_S
     lives: dict[str, EdgeLife] = field(default_factory=dict)  # by the name of the process
     process_of: dict[str, str] = field(default_factory=dict)  # by edge, the name of its process
@@ -160,12 +162,11 @@ class Supervisor:
     def disconnected(self, now_s: float) -> None:
         """The connection is lost. Edges go on: they end with the run.
 
-        An edge that waits for a coordinator gets ORPHAN_S from now.
+        An edge that waits for a coordinator gets ORPHAN_S from now. Restarts wait for a launcher.
         """
         if self.connected:
-            self.connected = False
+            self.connected, self.lost_s = False, now_s
             for life in self.lives.values():
-                life.due_s = None
                 life.waits_s = None if life.waits_s is None else now_s
 
     # ------------------------------------------------------------------ the edges' processes
@@ -195,7 +196,7 @@ class Supervisor:
                 f"killed by signal {-status}" if status < 0 else f"died with exit status {status}"
             )
             why = DEATHS.get(status, died)
-            if self._stopping_s is None and self.connected and life.restarts_left > 0:
+            if self._stopping_s is None and life.restarts_left > 0:
                 pause_s = min(BACK_OFF_S[0] * 2**life.restarts, BACK_OFF_S[1])
                 life.restarts_left, life.restarts = life.restarts_left - 1, life.restarts + 1
                 life.due_s = now_s + pause_s
@@ -209,9 +210,13 @@ class Supervisor:
         if self.connected and now_s - self.heard_s > SILENCE_S:
             self.disconnected(now_s)
         actions: list[Action] = []
+        alone = not self.connected and now_s - self.lost_s >= ORPHAN_S
+        alone = alone and not any(life.runs for life in self.lives.values())
         for edge, life in self.lives.items():
-            if not life.runs:
-                if life.due_s is not None and now_s >= life.due_s:
+            if alone:
+                life.due_s = None  # no launcher came for the restart
+            elif not life.runs:
+                if self.connected and life.due_s is not None and now_s >= life.due_s:
                     life.due_s = None
                     actions.append(self._spawn(edge))
             elif self._stopping_s is not None:

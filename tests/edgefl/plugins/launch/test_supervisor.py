@@ -88,8 +88,34 @@ def test_edges_go_on_without_a_connection_and_the_agent_stays_with_them() -> Non
 def test_without_a_connection_no_edge_is_started_again() -> None:
     one = running("a")
     one.disconnected(10.0)
-    assert one.exited("a", NO_ANSWER, 80.0) == ended("a", 75, "no answer from the coordinator")
-    assert one.over
+    assert one.exited("a", NO_ANSWER, 80.0) == ended("a", 75, "no answer from the coordinator", 1.0)
+    assert one.tick(80.0) == [] and one.over
+
+
+@pytest.mark.parametrize("others", [(), ("b",)])
+@pytest.mark.parametrize("way", ["before", "meanwhile", "fault"])
+def test_a_restart_waits_for_a_launcher_that_comes_back(way: str, others: tuple[str, ...]) -> None:
+    one = running("a", *others)
+    if way == "fault":
+        one.inject(InjectFault("restart", "a"))
+    if way == "before":
+        one.exited("a", -9, 10.0)
+    one.disconnected(10.5)
+    if way != "before":
+        one.exited("a", -9, 11.0)
+    assert one.tick(10.5 + ORPHAN_S - 0.1) == [] and not one.over
+    again_s = 1000.0 if others else 40.0  # the agent stays with edges that run
+    assert one.tick(again_s - 0.1) == [] and not one.over
+    one.heard(again_s)
+    assert one.start([("a",), *((other,) for other in others)], 2) == []
+    assert one.tick(again_s) == [SpawnEdge("a")]
+
+
+def test_a_restart_does_not_wait_for_ever() -> None:
+    one = running("a")
+    one.exited("a", -9, 10.0)
+    one.disconnected(10.5)
+    assert one.tick(10.5 + ORPHAN_S) == [] and one.over
 
 
 def test_an_edge_without_launcher_and_coordinator_does_not_wait_for_ever() -> None:
