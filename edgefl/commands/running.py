@@ -252,10 +252,21 @@ def _is_durable(experiment: Experiment, clock: str) -> bool:
 def _with_words(
     resumption: Resumption, words: tuple[Path | None, Changes], placed: Placed
 ) -> Resumption:
-    """Return the resumption with the stop keys of ``words``."""
+    """Return the resumption with the stop keys of ``words``.
+
+    If they change none, it goes on with a lengthening that was broken off before the runs began.
+    """
+    stop = _wanted_stop(resumption, words, placed)
+    stop = resumption.stop() if stop == resumption.asked.stop else stop
+    return resumption if stop == resumption.asked.stop else lengthened(resumption, stop)
+
+
+def _wanted_stop(
+    resumption: Resumption, words: tuple[Path | None, Changes], placed: Placed
+) -> Stop:
     config, overrides = words
     if config is None and not overrides:
-        return resumption
+        return resumption.asked.stop
     if config is not None and "=" in str(config) and not config.exists():
         config, overrides = None, [str(config), *overrides]  # no CONFIG, but a change to it
     wanted = load(resumption.file, overrides) if config is None else load(config, overrides, placed)
@@ -269,8 +280,7 @@ def _with_words(
             f" {resumption.folder}, of which only stop keys may change:"
             f" {listed(other, MOST_DIFFERENCES)}"
         )
-    same = wanted.stop == resumption.asked.stop
-    return resumption if same else lengthened(resumption, wanted.stop)
+    return wanted.stop
 
 
 def _jobs(task: RunTask) -> list[BatchRun]:

@@ -193,15 +193,21 @@ def dump(experiment: Experiment, extra: Mapping[str, Any]) -> str:
     return HEADER + tomli_w.dumps(experiment.model_dump(exclude_none=True) | _without_none(extra))
 
 
-def with_stop(text: str, experiment: Experiment, lengthened: Mapping[str, Any]) -> str:
-    """Return a written experiment with the stop keys of ``experiment`` and one more fact.
+def with_stop(
+    text: str, before: Experiment, after: Experiment, lengthened: Mapping[str, Any]
+) -> str:
+    """Return a written experiment with the stop keys of ``after`` and one more fact.
 
-    ``lengthened``: an entry for the list of that name in [run].
+    ``lengthened``: an entry for the list of that name in [run]. If ``text`` has not the stop keys
+    of ``before``, its last entry is of a lengthening that was broken off: this one replaces it.
     """
     tables = parsed(text)
     facts = tables.setdefault(FACTS, {})
-    facts["lengthened"] = [*facts.get("lengthened", ()), lengthened]
-    tables["stop"] = experiment.stop.model_dump(exclude_none=True)
+    earlier = [*facts.get("lengthened", ())]
+    if tables["stop"] != before.stop.model_dump(exclude_none=True):
+        del earlier[-1:]
+    facts["lengthened"] = [*earlier, lengthened]
+    tables["stop"] = after.stop.model_dump(exclude_none=True)
     return HEADER + tomli_w.dumps(_without_none(tables))
 
 

@@ -38,6 +38,7 @@ from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.clocks.setup.network import with_patterns
 from edgefl.config.experiment import Experiment, Stop, availability_file, traces
 from edgefl.config.file import FACTS, dump, kind_of, load, own_names, server_code, with_stop
+from edgefl.config.section import Source, validated
 from edgefl.config.toml import parsed
 from edgefl.disk import Disk, OwnDisk, free_name
 from edgefl.errors import UserError, listed, undamaged
@@ -363,8 +364,8 @@ class Resumption:
         """What the user types to resume it."""
         return self.origin.resumed_by(self.folder)
 
-    def of(self, stage: RunStage) -> list[RunPart]:
-        return [run for run in self.runs if run.stage is stage]
+    def of(self, *stages: RunStage) -> list[RunPart]:
+        return [run for run in self.runs if run.stage in stages]
 
     def keys(self) -> Path | None:
         """The folder of the run's keys; None if it has none. UserError if it is not there now."""
@@ -375,6 +376,13 @@ class Resumption:
                 " --keys DIR"
             )
         return keys
+
+    def stop(self) -> Stop:
+        """The stop keys: of a lengthening that was broken off before it was written everywhere."""
+        for run in self.of(RunStage.broken_off, RunStage.finished):  # the first gets them first
+            source = Source(str(run.directory / CONFIG))
+            return validated(Stop, run.config["stop"], source, ("stop",))
+        return self.asked.stop
 
     def told(self) -> str:
         """Say in one line what is done and what was done before."""
@@ -438,7 +446,8 @@ class Lengthening:
     def apply(self) -> None:
         """Write the keys into the configs. The runs that go on are no longer finished.
 
-        The caller holds the lock of the folder.
+        experiment.toml is the last: if this is broken off, it is done again, as ``Resumption.stop``
+        says. The caller holds the lock of the folder.
         """
         for run in runs_in(self.folder, self.before):
             if run.stage is RunStage.not_begun:
@@ -465,7 +474,7 @@ class Lengthening:
             "after": {key: now[key] for key in self.keys if key in now},
         }
         with undamaged(path):
-            text = with_stop(path.read_text(encoding="utf-8"), self.after, entry)
+            text = with_stop(path.read_text(encoding="utf-8"), self.before, self.after, entry)
         OwnDisk().replace(path, text.encode(), durable=True)
 
 
@@ -750,12 +759,21 @@ def _check_same(experiment: Experiment, run: RunPart, base: Path) -> None:
     if run.config.get("edges", {}).get("availability", {}).get("patterns") is not None:
         # with edges on other machines, the run's config has the times in place of the file
         experiment = with_patterns(experiment.model_copy(update={"seed": run.seed}), base)
-    found = differences(experiment.model_dump(exclude_none=True), run.config, CHOSEN)
-    if found:
+    now = experiment.model_dump(exclude_none=True)
+    found = differences(now, run.config, CHOSEN)
+    if found and differences(now, {**run.config, "stop": _stop_before(run.config)}, CHOSEN):
         raise UserError(
             f"{run.directory / CONFIG}: is of another config than {EXPERIMENT} above it:"
             f" {listed(found, MOST_DIFFERENCES)}"
         )
+
+
+def _stop_before(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The stop keys of a run before it was lengthened last."""
+    stop = dict(config.get("stop", {}))
+    for entry in config.get(FACTS, {}).get("lengthened", ())[-1:]:
+        stop = {key: stop[key] for key in stop if key not in entry["after"]} | entry["before"]
+    return stop
 
 
 def _check_begun(directory: Path) -> None:

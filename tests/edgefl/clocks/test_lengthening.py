@@ -20,6 +20,7 @@ from edgefl.clocks.virtual.run import Saving, run_virtual
 from edgefl.clocks.wall.coordinator import thread_messages as messages
 from edgefl.commands.running import RunTask, resumed
 from edgefl.config.experiment import Experiment
+from edgefl.disk import OwnDisk
 from edgefl.errors import UserError
 from edgefl.record.journal import read
 from edgefl.results.run_files import read_config, read_summary
@@ -54,7 +55,7 @@ def begun(folder: Path, stop: Mapping[str, Any], keep_state: bool = False) -> Ex
 
 def longer(folder: Path, *words: str) -> RunTask:
     """The task of ``edgefl run --resume FOLDER WORDS``, once it has begun."""
-    task = RunTask.resumed(resumed(folder, RUN, (Path(words[0]), words[1:])))
+    task = RunTask.resumed(resumed(folder, RUN, (Path(words[0]) if words else None, words[1:])))
     task.claim()
     return task
 
@@ -177,13 +178,15 @@ def test_what_does_not_lengthen_is_one_line_and_changes_nothing(
 
 
 # ------------------------------------------------------------------ on the wall clock
-def wall(folder: Path, stop: Mapping[str, Any], finished: str, **sections: Any) -> Path:
+def wall(folder: Path, stop: Mapping[str, Any], *ended: str, **sections: Any) -> Path:
+    """Runs that have ended for these reasons; returns the first."""
     given = experiment(stop=stop, **sections)
     begin_folder(folder, given)
-    run = begin_run(folder, given, finished=finished)
-    (run / "journal").mkdir()
-    (run / "journal" / "journal-000000.jsonl").touch()
-    return run
+    runs = [begin_run(folder, given, *each) for each in enumerate(ended)]
+    for run in runs:
+        (run / "journal").mkdir()
+        (run / "journal" / "journal-000000.jsonl").touch()
+    return runs[0]
 
 
 def test_a_finished_run_without_its_journal_is_refused(folder: Path) -> None:
@@ -223,6 +226,50 @@ def test_scores_so_far_count_only_for_their_own_target(
         return
     with pytest.raises(UserError, match=said):
         longer(folder, word)
+
+
+@pytest.mark.parametrize(
+    ("stop", "words", "limit", "place"),
+    [
+        ({"versions": 9}, ["stop.versions=20"], 20, "fedbuff/config.toml"),
+        ({"updates": 9}, ["stop.versions=20"], 20, "experiment.toml"),
+        ({"versions": 9}, [], 20, "fedbuff/config.toml"),
+        ({"versions": 9}, ["stop.versions=15"], 15, "experiment.toml"),
+    ],
+)
+def test_a_lengthening_that_was_broken_off_is_completed(
+    folder: Path,
+    stop: dict[str, int],
+    words: list[str],
+    limit: int,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the same words, by none, or by others."""
+    strategies = [{"strategy": "fedavg"}, {"strategy": "fedbuff"}]
+    wall(folder, stop, *stop, "interrupted", strategies=strategies)
+    replace = OwnDisk.replace
+
+    def until(disk: OwnDisk, path: Path, *rest: Any, **options: Any) -> None:
+        if path == folder / place:
+            raise Killed
+        replace(disk, path, *rest, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnDisk, "replace", until)
+        with pytest.raises(Killed):
+            longer(folder, "stop.versions=20")
+    longer(folder, *words)
+    after = {**stop, "versions": limit}
+    assert read_resumption(folder).asked.stop.model_dump(exclude_none=True) == after
+    ended = read_summary(folder / "fedavg")["finished"]
+    assert ended == ("lengthened" if "versions" in stop else "updates")
+    for name in ("fedavg", "fedbuff"):
+        config = read_config(folder / name)
+        assert config["stop"] == after
+        (entry,) = config["run"]["lengthened"]
+        assert entry["before"] == {key: stop[key] for key in stop if key == "versions"}
+        assert entry["after"] == {"versions": limit}
 
 
 ROUNDS: dict[str, Any] = {
