@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from edgefl.config.section import EDGE_ID, PATTERNS, Loc, Section, Source, check_numbers, validated
 from edgefl.config.toml import BadTOML, parsed
@@ -93,6 +93,14 @@ ALIASES = {
 Text = Annotated[str, Field(min_length=1)]
 
 
+def _under_home(path: str) -> str:
+    """Commands start in the home folder, but agents and coordinators work in folders of theirs."""
+    return path if path == "~" or path.startswith(("/", "~/")) else f"~/{path}"
+
+
+HostPath = Annotated[Text, AfterValidator(_under_home)]
+
+
 class Login(Section):
     """How to reach a host, and which Python it has."""
 
@@ -123,8 +131,10 @@ class Login(Section):
     """Virtual environment of the edges on the host, which `edgefl hosts install` makes. Default:
     `venv` in `folder`. Give `python` or `venv`, not both.
     """
-    folder: Text = "~/.edgefl"
-    """Work folder on the host, for the environment, keys, shares of the data and logs."""
+    folder: HostPath = "~/.edgefl"
+    """Work folder on the host, for the environment, keys, shares of the data and logs. A relative
+    path begins in the home folder.
+    """
 
     @model_validator(mode="after")
     def _keys_fit(self) -> Login:
@@ -177,8 +187,10 @@ class HostDefaults(Login):
     """Devices of the host's edges: a device profile such as `"pi4"`, whose speed each edge then
     has, or `"native"`: the real speed of the hardware. Default: those of the config.
     """
-    data: Text | None = None
-    """Directory with the data set on the host. Default: edges get their shares of the data sent."""
+    data: HostPath | None = None
+    """Directory with the data set on the host; a relative path begins in the home folder. Default:
+    edges get their shares of the data sent.
+    """
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the host's edges. Those of `[defaults]` are added."""
     allow_code: bool = False

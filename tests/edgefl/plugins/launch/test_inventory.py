@@ -94,6 +94,18 @@ A = '[[hosts]]\nhost = "a"\n'
 
 
 @pytest.mark.parametrize(
+    ("path", "there"), [("work", "~/work"), ("~/work", "~/work"), ("~", "~"), ("/work", "/work")]
+)
+def test_relative_paths_on_a_host_begin_in_its_home(path: str, there: str, tmp_path: Path) -> None:
+    """Where the commands run that copy files there and fetch results; edges work elsewhere."""
+    place = f'[coordinator]\nvia = "ssh"\nhost = "hub"\nfolder = "{path}"\n'
+    inventory = loaded(tmp_path, f'{place}{A}folder = "{path}"\ndata = "{path}"\n')
+    for host in inventory.all_hosts():
+        assert host.folder == there
+    assert inventory.hosts[0].data == there
+
+
+@pytest.mark.parametrize(
     ("text", "line"),
     [
         ("", "hosts: expected a table [[hosts]] for each host, found none"),
