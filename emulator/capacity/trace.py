@@ -25,7 +25,6 @@ from typing import Literal
 import numpy as np
 
 from emulator.capacity.rates import MAX_PERIOD_NS, Cycle
-from emulator.capacity.service import bytes_served
 from emulator.errors import BadValue
 from emulator.plain_text import read_text
 from emulator.units import FOREVER, NS_PER_S, seconds_text
@@ -278,11 +277,8 @@ def statistics_of(trace: Trace, window_ns: int, outage_bit_s: int) -> RateStatis
     windows: longer ones are taken if it has more.
     """
     window_ns = max(min(window_ns, trace.period_ns), -(-trace.period_ns // MOST_WINDOWS))
-    moments = range(0, trace.period_ns + 1, window_ns)
-    rates = [
-        bytes_served(trace, begin, end) * 8 * NS_PER_S / window_ns
-        for begin, end in itertools.pairwise(moments)
-    ]
+    done = map(trace.cycle(0).done, range(0, trace.period_ns + 1, window_ns))
+    rates = [(after - before) / window_ns for before, after in itertools.pairwise(done)]
     low = [rate < outage_bit_s for rate in rates]
     longest = max((len(list(run)) for out, run in itertools.groupby(low) if out), default=0)
     percentiles = np.percentile(rates, PERCENTS, method="inverted_cdf").tolist()

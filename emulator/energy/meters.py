@@ -69,6 +69,9 @@ class RaplMeter:
             for path in sorted((root / POWERCAP).glob("*:*"))
             if (path / "energy_uj").exists()
         }
+        if any(path.name.startswith("intel-rapl:") for path in zones):
+            # the same packages once more, by another interface
+            zones = {path: name for path, name in zones.items() if "-mmio" not in path.name}
         whole = [path for path, name in zones.items() if name == "psys"]
         parts = [
             path for path, name in zones.items() if name.startswith("package") or name == "dram"

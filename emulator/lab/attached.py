@@ -273,10 +273,19 @@ class LabConnection:
     def set(self, **values: str) -> None:
         """Change rate, up, down, latency, jitter or loss (text with a unit; "none" for a rate).
 
-        Frames on their way keep their delay, and order is kept. BadValue for what is wrong.
+        Frames on their way keep their delay, and order is kept. Not so on a link by netem: frames
+        with a new, shorter latency overtake, and those on their way are lost where latency and loss
+        become 0 or begin, or a rate begins. Frames that wait for a rate are lost where it becomes
+        "none". BadValue for what is wrong, and for a jitter on a link by netem.
         """
         with changing(self.lab_number) as state:
             wire, before = state.wiring.wire(self.name), state.shapes[self.name]
+            delays = any(key in values for key in DELAYS)
+            if delays and wire.link.delayed and before.delay == "none":
+                raise BadValue(
+                    f"link {self.name}: the lab was made without latency, jitter and loss; make it"
+                    " again without --no-latency to change them"
+                )
             link = changed(replace(wire.link, up=before.up, down=before.down), values)
             after = replace(before, up=link.up, down=link.down)
             if after.delay == "netem" and (after.up.jitter_ns or after.down.jitter_ns):
@@ -286,7 +295,7 @@ class LabConnection:
                 )
             if state.conditions[self.name] != CUT:
                 carry_out(commands.change(wire, before, after))
-            if after.delay == "relay" and any(key in values for key in DELAYS):
+            if after.delay == "relay" and delays:
                 ways = {
                     key: {name: getattr(way, name) for name in ("latency_ns", "jitter_ns", "loss")}
                     for key, way in (("up", after.up), ("down", after.down))

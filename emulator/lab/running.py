@@ -199,11 +199,10 @@ def _remarks(
 ) -> list[str]:
     """What a user may not expect of this system."""
     lines = []
-    delayed = [name for name, shape in shapes.items() if shape.up.delays or shape.down.delays]
     if any(shape.delay == "relay" for shape in shapes.values()):
         why = "netem reorders frames" if system.sch_netem else "the kernel has no netem"
         lines.append(f"latency, jitter and loss are made by a relay in user space, because {why}")
-    if delayed and not latency:
+    if not latency and any(wire.link.up.delays or wire.link.down.delays for wire in plan.wires):
         lines.append("latency, jitter and loss are left out (--no-latency)")
     shared = any(bridge.shared for bridge in plan.topology.bridges)
     if shared and not (system.sch_htb and system.cls_u32):

@@ -185,8 +185,10 @@ def choose(
         )
     if not shapers and any(way.rate_bit_s is not None for way in (up, down)):
         raise Unavailable("kernel mode needs sch_htb or sch_tbf, and this kernel has neither")
+    if not latency:
+        up, down, delayed = KernelWay(up.rate_bit_s), KernelWay(down.rate_bit_s), False
     delay = "none"
-    if latency and (delayed or up.delays or down.delays):
+    if delayed or up.delays or down.delays:
         delay = _delay(system, bool(up.jitter_ns or down.jitter_ns))
     if delay != "relay" and not system.veth:
         raise Unavailable("kernel mode needs veth interfaces, which this kernel does not have")

@@ -15,8 +15,9 @@ from operator import attrgetter
 from emulator.capacity import Capacity
 from emulator.capacity.service import WORK_PER_BYTE, bytes_by, moment_of
 from emulator.delay import Delay
+from emulator.errors import BadValue
 from emulator.links.link import Booking, Bound, Link, Plan, changed_delay
-from emulator.units import FOREVER
+from emulator.units import FOREVER, seconds_text
 
 
 def shares(rate_bit_s: int, caps_bit_s: Sequence[int]) -> list[int]:
@@ -86,7 +87,7 @@ class Share:
         )
 
 
-# in a row without service; after so many, assume that the capacities never serve together
+# in a row without service: probably capacities that never serve together and cannot detect it
 MOST_IDLE_EPOCHS = 100_000
 
 
@@ -199,17 +200,27 @@ class Bottleneck:
         if not links:
             return False
         rate_bit_s, end_ns = self.capacity.segment(now)
-        caps = []
+        caps, ends_ns = [], []
         for link in links:
             cap, until_ns = (rate_bit_s, FOREVER) if link.own is None else link.own.segment(now)
             caps.append(cap)
-            end_ns = min(end_ns, until_ns)
+            ends_ns.append(until_ns)
         rates = shares(rate_bit_s, caps)
         finishes = [link.give(now, rate) for link, rate in zip(links, rates)]
+        # A silent side lasts as long as it says, however often the rates of the other one change.
+        if any(caps) and rate_bit_s:
+            end_ns = min(end_ns, *ends_ns)
+        elif rate_bit_s:
+            end_ns = min(ends_ns)
+        self._idle_epochs = 0 if any(rates) else self._idle_epochs + (end_ns <= limit_ns)
         end_ns = min(end_ns, limit_ns, *finishes)
-        self._idle_epochs = 0 if any(rates) else self._idle_epochs + 1
-        if end_ns >= FOREVER or self._idle_epochs > MOST_IDLE_EPOCHS:
+        if end_ns >= FOREVER:
             return False
+        if self._idle_epochs > MOST_IDLE_EPOCHS:
+            raise BadValue(
+                f"a shared rate and its links serve nothing until {seconds_text(end_ns)} s: are"
+                " they ever open together?"
+            )
         self.seen_ns = end_ns
         for link, finish_ns in zip(links, finishes):
             if finish_ns == end_ns:

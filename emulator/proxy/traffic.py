@@ -379,7 +379,8 @@ class Traffic:
         while end.out and end.writable and not end.dead:
             self._send(end, end.out[0])
         self._queue(end.other)
-        if end.shut and end.other.shut and not end.dead:
+        # one that is dead, after an error, has an item on the lane that closes the other
+        if end.shut and end.other.shut and not (end.dead or end.other.dead):
             self._close(end, reset=False)
             self._close(end.other, reset=False)
 

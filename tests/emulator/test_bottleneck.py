@@ -12,9 +12,13 @@ from transfers import BYTE_PER_MS, MS, AnyTransfers, OnOff, due
 
 from edgefl.exchange.machine import Exchange
 from edgefl.exchange.pacer import PacedFlow, Pacer, PiecePlan
-from emulator.capacity.rates import Constant
+from emulator.capacity.rates import Constant, Lowest, Slotted, Windows
+from emulator.capacity.service import served_at
+from emulator.capacity.trace import Trace
 from emulator.delay import Latency
+from emulator.errors import BadValue
 from emulator.fidelity import Fidelity
+from emulator.links import bottleneck
 from emulator.links.bottleneck import Bottleneck, shares
 from emulator.links.link import Link
 from emulator.links.network import Network, Transfer
@@ -96,6 +100,29 @@ def test_moments_before_the_settled_one_count_from_there_and_are_counted() -> No
     assert due(net, 45 * MS) == [(2, 40 * MS)]
     net.offer(transfer(3, 10, 0), 40 * MS)  # a late host that passes the true moments loses nothing
     assert [(done.due_ns, done.shifted_ns) for done in net.pop_due(FOREVER)] == [(50 * MS, 0)]
+
+
+@pytest.mark.parametrize("silent", ["cell", "link"])
+def test_a_silence_is_one_epoch_however_often_the_other_rate_changes(
+    silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bottleneck, "MOST_IDLE_EPOCHS", 2)
+    lively = Trace([(12_000_000, MS), (24_000_000, MS)])
+    silence = Windows([(100 * MS, 101 * NS_PER_S)], 10**7)
+    rate, cap = (silence, lively) if silent == "cell" else (lively, silence)
+    net, _ = cell(rate, [cap])
+    net.offer(transfer(0, 10**6), 0)
+    assert net.next_due() == served_at(Lowest(rate, cap), 0, 10**6) > 101 * NS_PER_S
+
+
+def test_a_search_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bottleneck, "MOST_IDLE_EPOCHS", 1000)
+    net, shared = cell(Slotted(10, 2, [0]), [Slotted(10, 2, [1])])
+    net.offer(transfer(0, 1), 0)
+    for at_ns in range(2000):  # looks as such are no search
+        shared.look(at_ns)
+    with pytest.raises(BadValue, match="until 0.000010010 s: are they ever open together"):
+        net.next_due()
 
 
 # ---------------------------------------------------------------- against exact rational arithmetic

@@ -197,15 +197,16 @@ def test_rapl_adds_packages_and_memory_and_counts_from_its_first_reading(tmp_pat
     zone(tmp_path, "intel-rapl:0:0", "core", 7)  # a part of the package
     memory = zone(tmp_path, "intel-rapl:0:1", "dram", 100)
     second = zone(tmp_path, "intel-rapl:1", "package-1", 900)
+    again = zone(tmp_path, "intel-rapl-mmio:0", "package-0", 500)
     meter = RaplMeter.open(tmp_path)
     assert meter.read_uj(0) == 0
-    for path, value in ((first, 800), (memory, 150), (second, 1000)):
+    for path, value in ((first, 800), (memory, 150), (second, 1000), (again, 800)):
         path.write_text(f"{value}\n")
     assert meter.read_uj(S) == 300 + 50 + 100
 
 
 def test_a_counter_that_begins_again_goes_on(tmp_path: Path) -> None:
-    path = zone(tmp_path, "intel-rapl:0", "package-0", 9_990)
+    path = zone(tmp_path, "intel-rapl-mmio:0", "package-0", 9_990)  # the only one of its package
     meter = RaplMeter.open(tmp_path)
     path.write_text("5\n")
     assert meter.read_uj(S) == 16, "9990 to 10000, then 0 to 5"

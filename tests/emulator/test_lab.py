@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,8 @@ from paths import ROOT
 from emulator import BadValue, Lab, Latency, parse_topology, read_topology
 from emulator.cli import run
 from emulator.errors import Unavailable
-from emulator.lab import commands
+from emulator.lab import attached, commands
+from emulator.lab.attached import LabConnection, LabState
 from emulator.lab.commands import batches
 from emulator.lab.relay import DelayLine, line
 from emulator.lab.system import System, choose, require_tools
@@ -467,6 +469,17 @@ def test_what_a_system_allows(
         with pytest.raises(Unavailable) as error:
             choose(system, UNSHAPED, way, shaper=shaper)
         assert expected in str(error.value)
+
+
+def test_without_latency_a_link_has_none_and_gets_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = wired(hosts=names("a", "b"), links=[between("a", "b", rate="1mbit", latency="9ms")])
+    (wire,) = plan.wires
+    shape = choose(ALL, wire.link.up, wire.link.down, latency=False, delayed=wire.link.delayed)
+    assert shape == KernelShape(KernelWay(MBIT), KernelWay(MBIT))
+    state = LabState(3, "x", 1, plan.topology, {"a-b": shape}, {"a-b": "up"})
+    monkeypatch.setattr(attached, "changing", lambda number: nullcontext(state))
+    with pytest.raises(BadValue, match="link a-b: the lab was made without latency, .*--no-lat"):
+        LabConnection("a-b", 3).set(latency="200ms")
 
 
 @pytest.mark.parametrize(

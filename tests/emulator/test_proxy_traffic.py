@@ -455,6 +455,7 @@ def test_bytes_that_waited_for_their_receiver_get_the_rate_of_the_link() -> None
     assert len(rig.socks[1].taken) <= held + 200_000
 
 
+RESET = ConnectionResetError(104, "Connection reset by peer")
 side = st.integers(0, 1)
 events = st.lists(
     st.one_of(
@@ -482,6 +483,7 @@ def test_whatever_happens_order_holds_and_both_ends_are_closed_once(
             rig.tell(rig.ends[number])
         elif kind == "break":
             rig.socks[number].broken = True
+            rig.traffic.is_broken(rig.ends[number], RESET)
             rig.tell(rig.ends[number])
         elif kind == "leave":
             rig.leave(number, bytes(index % 251 for index in range(amount)))
@@ -536,12 +538,25 @@ def test_a_break_after_the_end_of_the_stream_is_passed_on_too() -> None:
     assert rig.socks[1].shut and not rig.hung_up
     rig.traffic.is_broken(rig.ends[1], ConnectionResetError(104, "not finished: its reads tell"))
     assert not rig.hung_up
-    rig.traffic.is_broken(rig.ends[0], ConnectionResetError(104, "Connection reset by peer"))
+    rig.traffic.is_broken(rig.ends[0], RESET)
     rig.turn(6 * MS)
     assert (
         rig.hung_up == [("client", True), ("server", True)]
         and rig.record.end == "client: Connection reset by peer"
     )
+
+
+def test_a_break_while_the_end_of_the_stream_is_under_way_closes_each_end_once() -> None:
+    rig = Rig()
+    for number in (1, 0):
+        rig.send(number, b"")
+        rig.turn(0)
+        rig.turn(3 * MS)
+    assert (rig.socks[0].shut, rig.socks[1].shut) == (True, False)
+    rig.traffic.is_broken(rig.ends[0], RESET)
+    for _ in range(2):
+        rig.turn(6 * MS)
+    assert rig.hung_up == [("client", True), ("server", True)]
 
 
 # ------------------------------------------------------------------ spaced by the kernel

@@ -382,6 +382,8 @@ def test_by_hand() -> None:
         MBIT,
         2 * MBIT,
     ]
+    # also where a window has a part of a byte
+    assert statistics_of(Trace([(7, S)]), S // 1000, 5).rates_bit_s == [7] * 1000
 
 
 @pytest.mark.parametrize(("kind", "begin"), [("png", b"\x89PNG"), ("svg", b"<")])
