@@ -72,11 +72,11 @@ class Tail:
 
     A missing file counts as empty. A last line without its newline is not returned yet. ``anew``
     counts how often the file began again, or lost rows, as when a run is resumed or done again:
-    then all its rows are returned once more.
+    then all its rows are returned once more, or with ``once`` none any more: none comes twice.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, once: bool = False) -> None:
+        self._path, self._once = path, once
         self._part = self._offset = 0  # the last part that was read, and the bytes of the next one
         self._older = b""  # rows of parts that are not returned yet
         self._last = b""  # the bytes before the offset, which stay as long as the file only grows
@@ -98,7 +98,7 @@ class Tail:
         while more and most_bytes is None:
             chunk, more = self._chunk(None)
             rows += chunk
-        return rows
+        return b"" if self._once and self.anew else rows
 
     def _chunk(self, most: int | None) -> tuple[bytes, bool]:
         """The next complete lines, and whether they are those of a part, so that others follow."""
@@ -200,7 +200,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def iter_events(path: Path) -> Iterator[dict[str, Any]]:
     """Yield what ``read_events`` returns, so that a long file needs little memory."""
-    tail, place = Tail(path), 0
+    tail, place = Tail(path, once=True), 0
     while lines := tail.read_new(AT_ONCE):
         for line in lines:
             place += 1
@@ -587,7 +587,7 @@ def event_columns(
 
     ``only``: see EventColumns. UserError names a damaged line.
     """
-    events, tail = EventColumns(texts, only), Tail(path)
+    events, tail = EventColumns(texts, only), Tail(path, once=True)
     try:
         while chunk := tail.read_bytes(AT_ONCE):
             events.add_lines(chunk)
@@ -734,7 +734,8 @@ class TableColumns:
             values = orjson.loads(f"[{','.join(fields)}]")  # seven times as fast as float()
         except orjson.JSONDecodeError:  # an empty field, or NaN
             values = [None]
-        if not set(map(type, values)) <= {int, float}:
+        # one row with an empty field is a list of no values
+        if len(values) != len(fields) or not set(map(type, values)) <= {int, float}:
             values = [np.nan if (n := number(each)) is None else n for each in fields]
         return np.array(values, np.float64)
 
@@ -770,12 +771,13 @@ def read_table(path: Path, texts: Texts | None = None) -> TableColumns:
 class TableTail:
     """Reader of a growing CSV file, as dicts or as columns. ``names``: of its columns.
 
-    Rows of another length are left out, unless it is ``strict``: then they are an error.
+    Rows of another length are left out, unless it is ``strict``: then they are an error, and no row
+    comes twice, see ``Tail``.
     """
 
     def __init__(self, path: Path, texts: Texts | None = None, strict: bool = False) -> None:
         """``texts``: of ``read_columns``."""
-        self._path, self._tail, self._texts, self._strict = path, Tail(path), texts, strict
+        self._path, self._tail, self._texts, self._strict = path, Tail(path, strict), texts, strict
         self.names: tuple[str, ...] = ()
         self._count = 0  # lines so far
 

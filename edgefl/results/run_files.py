@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
 import sys
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from edgefl.config.toml import parsed
+from edgefl.disk import OwnDisk
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.record.files import CONFIG, EVENTS, LINKS, METRICS, SLOTS, SUMMARY
 from edgefl.results.read import (
@@ -207,9 +207,7 @@ def replace_file(path: Path, data: bytes) -> None:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
+        OwnDisk().replace(path, data)
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror})") from error
 

@@ -285,32 +285,39 @@ def _over(study: Study, label: str, baseline: str) -> list[dict[str, Any]]:
     ]
     column = in_words_of("convergence_accuracy", score)
     gained = difference(scores[0], scores[1], "auto", score.largest)
+    known = _known(*scores)
+    ratios = [b / a for a, b in _known(*times) if a]
     faster = speed_up(reached[0], reached[1], "auto")
     text = f"{label}: gain in {score.title} over {baseline}"
     head = {**_head(study, label, runs), "baseline": f"{study.name}/{baseline}"}
     claims = [
         {**head, "text": text, "how": check.gain.__name__, "column": column}
-        | _effect(gained, [a - b for a, b in _known(*scores)]),
+        | _effect(gained, [a - b for a, b in known], tuple(zip(*known))),
         {
             **head,
             "text": f"{label}: times as fast to the target as {baseline}",
             "how": check.speed_up.__name__,
             "column": "time_to_target_s",
         }
-        | _effect(faster, [b / a for a, b in _known(*times) if a]),
+        | _effect(faster, ratios, (ratios, ratios)),  # the shares of both times add up
     ]
     return [claim for claim in claims if claim["expected"] is not None]
 
 
-def _effect(effect: PairedEffect, values: Sequence[float]) -> dict[str, Any]:
-    """Return what a claim says of an effect; ``expected`` is None if not all pairs have it."""
+def _effect(
+    effect: PairedEffect, values: Sequence[float], both: Sequence[Sequence[float]]
+) -> dict[str, Any]:
+    """Return what a claim says of an effect; ``expected`` is None if not all pairs have it.
+
+    ``both``: of a single pair, what the tolerances of its two runs are those of.
+    """
     if effect.size is None or effect.bound or len(values) < effect.pairs:
         return {"expected": None}
     around = effect.interval
     return {
         "unit": "",
         "expected": effect.size,
-        "tolerance": tolerance(values),
+        "tolerance": tolerance(values) if len(values) > 1 else sum(map(tolerance, both)),
         "interval": None if around is None else [around.low, around.high],
         "values": list(values),
     }

@@ -55,7 +55,7 @@ RULE = (
     " kind (other vector registers, another architecture) adds in another order: then the number"
     " must be within the tolerance. So must the numbers of the wall clock. The tolerance is two"
     " standard errors of the difference of two such means over the seeds, and at least 1 % of the"
-    " value; if there is one seed, 10 % of it are assumed."
+    " value; if there is one seed, 10 % of it are assumed (of a gain: of both scores)."
 )
 ON_WALL = "The machine must have no other load; each run says whether the machine kept up."
 VIRTUALLY = "Other load on the machine changes no number: the clock is a virtual one."

@@ -11,12 +11,14 @@ from typing import Any
 
 import orjson
 
+from edgefl.config.experiment import Experiment, parts
 from edgefl.config.scores import ACCURACY, score_of
 from edgefl.errors import UserError, nearest, undamaged
 from edgefl.plugins.sweep.settings import GridAxis, Setting
 from edgefl.record.files import SUMMARY
 from edgefl.results.compare import in_words_of
 from edgefl.results.read import number
+from edgefl.results.summary import DIVERGED, FAILED, verdict
 
 # ---------------------------------------------------------------------- metrics
 # Numbers of a finished run by which settings are compared.
@@ -29,6 +31,25 @@ class Metric:
     name: str
     better: Callable[[Sequence[float]], float]
 
+    def check(self, experiment: Experiment) -> None:
+        """Raise UserError if no run of this experiment can have the number."""
+        evaluation, lacks = experiment.evaluation, ""
+        if evaluation.score.falls and self.name.endswith((ACCURACY.name, WORST)):
+            raise UserError(
+                f"--metric {self.name}: evaluation.metric is {evaluation.score.title}, which is"
+                " better when lower: expected final_loss"
+            )
+        if self.name in (TIME, JOULES) and evaluation.goal is None:
+            lacks = "evaluation.target"
+        elif self.name == JOULES and not any(
+            each.devices.energy or each.links.radio for each in parts(experiment)
+        ):
+            lacks = "[devices.energy] or [links.radio]"
+        elif self.name == WORST and evaluation.edges is None:
+            lacks = "[evaluation.edges]"
+        if lacks:
+            raise UserError(f"--metric {self.name}: expected {lacks} in the config")
+
     def of(self, run: Path) -> float | None:
         """Return the number of a finished run; None if it has none.
 
@@ -36,18 +57,15 @@ class Metric:
         """
         with undamaged(run / SUMMARY):
             facts = orjson.loads((run / SUMMARY).read_bytes())
-            score = score_of(facts)
-            if score.falls and self.name.endswith((ACCURACY.name, WORST)):
-                raise UserError(
-                    f"--metric {self.name}: {run} has {score.title} as evaluation.metric, which is"
-                    " better when lower: expected final_loss"
-                )
-            parts = {**(facts.get("edge_scores") or {}), **(facts.get("energy") or {})}
-            whole = {**parts, **facts}
-            return number(whole.get(in_words_of(self.name, score)))
+            if self.name == STABILITY and verdict(facts) in (FAILED, DIVERGED):
+                return None  # nothing is as stable as a dead model
+            sections = {**(facts.get("edge_scores") or {}), **(facts.get("energy") or {})}
+            whole = {**sections, **facts}
+            return number(whole.get(in_words_of(self.name, score_of(facts))))
 
 
-WORST = "worst_tenth"  # of the edges, with evaluation.edges
+WORST = "worst_tenth"  # of the edges
+STABILITY, TIME, JOULES = "stability", "time_to_target_s", "joules_to_target"
 METRICS_BY_NAME: Mapping[str, Metric] = {
     metric.name: metric
     for metric in (
@@ -56,9 +74,9 @@ METRICS_BY_NAME: Mapping[str, Metric] = {
         Metric("best_accuracy", max),
         Metric(WORST, max),
         Metric("final_loss", min),
-        Metric("stability", min),
-        Metric("time_to_target_s", min),
-        Metric("joules_to_target", min),
+        Metric(STABILITY, min),
+        Metric(TIME, min),
+        Metric(JOULES, min),
     )
 }
 

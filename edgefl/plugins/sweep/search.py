@@ -287,10 +287,11 @@ class Sweep:
             )
         self._ones: dict[tuple[int, Setting], Experiment] = {}
         self.first = [(each, each.sampler.next([])) for each in self.methods]
-        runs = self._runs(self.first, self._first_seeds)
         self.folder.check(plan.axes)
+        # with the later runs of --only-best, so that no run is for nothing
+        runs = self._runs(self.first, (*self._first_seeds, *self.seeds))
         for run in runs:
-            run.refuse_another()
+            plan.metric.check(run.experiment)
         if plan.fair:
             self._refuse_unfair([run.experiment for run in runs])
 
@@ -347,13 +348,17 @@ class Sweep:
     def _runs(
         self, asked: Sequence[tuple[Method, Sequence[Setting]]], seeds: Sequence[int]
     ) -> list[SweepRun]:
+        """Return these runs. UserError if the directory of one has a run of another config."""
         found = [
             self.run_of(method, setting, seed)
             for seed in seeds
             for method, its in asked
             for setting in its
         ]
-        return list({run.directory: run for run in found}.values())  # a sampler may repeat one
+        runs = list({run.directory: run for run in found}.values())  # a sampler may repeat one
+        for run in runs:
+            run.refuse_another()
+        return runs
 
     def runs(self) -> list[SweepRun]:
         """Return all runs that are known so far."""

@@ -28,6 +28,7 @@ from edgefl.record.tables import (
     unpacked,
 )
 from edgefl.results.read import Tail
+from edgefl.results.run_files import replace_file
 from edgefl.results.summary import warnings
 from edgefl.vectors import aligned_copy
 from emulator.links.link import Completion, Transfer
@@ -189,6 +190,13 @@ def test_a_file_that_is_written_whole_is_there_or_not(
     with pytest.raises(UserError, match=rf"{name}: cannot be written \(File too large"):
         small_run(tmp_path, stop={"versions": 2}, record={"payloads": True})
     assert not list(tmp_path.rglob(f"{name}*"))
+
+
+def test_a_result_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").mkdir()
+    with pytest.raises(UserError, match=r"runs\.csv: cannot be written \(Is a directory\)$"):
+        replace_file(tmp_path / "runs.csv", b"a,b\n")
+    assert names(tmp_path) == ["runs.csv"]
 
 
 # ------------------------------------------------------------------ a run

@@ -13,6 +13,7 @@ from builders import small_run
 
 from edgefl.errors import UserError
 from edgefl.record.tables import part_path
+from edgefl.results import read
 from edgefl.results.progress import Progress, usual_rows
 from edgefl.results.read import (
     MISSING,
@@ -22,6 +23,7 @@ from edgefl.results.read import (
     TableTail,
     Texts,
     event_columns,
+    iter_csv,
     parsed_events,
     read_csv,
     read_events,
@@ -138,6 +140,23 @@ def test_a_field_with_a_quote_and_a_row_that_is_too_long(tmp_path: Path) -> None
         read_table(path)
     live = TableTail(path).read_columns()
     assert live["bytes"].tolist() == [1], "the page leaves it out"
+
+
+def test_a_single_row_with_an_empty_number(tmp_path: Path) -> None:
+    (tmp_path / "energy.csv").write_text("edge,ended_s\na,\n")
+    assert np.isnan(read_table(tmp_path / "energy.csv")["ended_s"]).tolist() == [True]
+
+
+def test_no_row_comes_twice_if_a_run_is_resumed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "AT_ONCE", 16)
+    path = tmp_path / "links.csv"
+    path.write_text("edge,bytes\na,1\nb,2\nc,3\n")
+    rows = iter_csv(path)
+    found = [next(rows), next(rows)]
+    path.write_text("edge,bytes\na,1\n")  # a checkpoint had these rows
+    assert [row["edge"] for row in (*found, *rows)] == ["a", "b", "c"]
 
 
 NUMBERS = ["0", "7.25", ".5", "12.", "0.024428000", "1398.123456789", "9007199254740993", "-1.5"]

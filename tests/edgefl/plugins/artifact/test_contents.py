@@ -74,6 +74,10 @@ def test_a_baseline_adds_what_the_others_gain_over_it(compared: Path) -> None:
     ]
     assert found.claims[-1]["expected"] == pytest.approx(math.sqrt(2.0))
     assert found.claims[-2]["expected"] == pytest.approx(0.05)
+    # of a single seed the tolerances of both runs add up
+    gain, faster = of_runs([two[0], two[2]], "fedavg").claims[-2:]
+    assert gain["tolerance"] == pytest.approx(0.1 * (0.8 + 0.9))  # accuracies
+    assert faster["tolerance"] == pytest.approx(2 * 0.1 * faster["expected"])
     assert texts(of_runs([compared], "fedavg"))[-1] == "fedasync: gain in accuracy over fedavg"
     with pytest.raises(UserError, match="--baseline fedav: there is no such .*nearest: 'fedavg'"):
         of_runs([compared], "fedav")

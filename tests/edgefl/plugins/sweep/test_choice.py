@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import orjson
 import pytest
 
 from edgefl.plugins.sweep.choice import (
@@ -33,6 +36,19 @@ def test_the_best_is_the_first_of_equals_and_never_one_without_a_number() -> Non
     best = best_of(found, LOSS)
     assert best is not None and best.setting["a"] == 2.0
     assert best_of(tried("a", _1=None), ACCURACY) is None and best_of([], ACCURACY) is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "diverged_at", "stability"), [(9, None, 0.0), (9, 3, None), (0, None, None)]
+)
+def test_a_dead_model_is_not_stable(
+    tmp_path: Path, versions: int, diverged_at: int | None, stability: float | None
+) -> None:
+    facts: dict[str, Any] = {"versions": versions, "diverged_at_version": diverged_at}
+    facts |= {"final_accuracy": 0.1, "stability": 0.0, "fidelity": {"verdict": "faithful"}}
+    (tmp_path / "summary.json").write_bytes(orjson.dumps(facts))
+    assert metric("stability").of(tmp_path) == stability
+    assert ACCURACY.of(tmp_path) == 0.1, "a bad one, which counts"
 
 
 @pytest.mark.parametrize(

@@ -170,5 +170,17 @@ def test_a_config_that_changes_meanwhile_changes_nothing(config: Path, tmp_path:
     assert sweep.do(do_runs).to_the_end and {*seen} == {10.0}
 
 
+def test_a_run_of_another_config_is_refused_in_every_batch(config: Path, tmp_path: Path) -> None:
+    other = Config.read(config).changed(["training.epochs=2"])
+    there = SweepPlan(other, (GridAxis(RATE, (10.0,)),), metric=FINAL, best_seed=None)
+    Sweep(there, tmp_path / "out").do(invented(of_methods, []))
+    told = r"learning_rate=10\.0/seed1: is a run of another config: training\.epochs is 1"
+    extended = Sweep(plan(config, GridAxis(RATE, (0.1, 1.0)), extend=1), tmp_path / "out")
+    with pytest.raises(UserError, match=told):
+        extended.do(invented(of_methods, []))
+    with pytest.raises(UserError, match=told):  # before the runs that choose
+        Sweep(plan(config, GridAxis(RATE, (1.0, 10.0)), only_best=True), tmp_path / "out")
+
+
 def test_the_seed_of_the_choice_is_none_of_the_table() -> None:
     assert (free_seed((1, 2)), free_seed((11, 12))) == (11, 13)

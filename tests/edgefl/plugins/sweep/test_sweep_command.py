@@ -205,6 +205,20 @@ def test_a_sweep_goes_on_after_ctrl_c_in_the_run_that_was_broken_off(
         ([*RATES, "--trials", "5"], "--trials 5: expected --sampler random or --sampler optuna"),
         ([*RATES, "--sampler", "radnom"], "unknown sampler (nearest: 'random')"),
         ([*RATES, "--metric", "final_acuracy"], "unknown metric (nearest: 'final_accuracy')"),
+        ([*RATES, "evaluation.metric=perplexity"], "better when lower: expected final_loss"),
+        (
+            [*RATES, "evaluation.metric=perplexity", "--metric", "worst_tenth"],
+            "--metric worst_tenth: evaluation.metric is perplexity, which is better when lower",
+        ),
+        ([*RATES, "--metric", "worst_tenth"], "expected [evaluation.edges] in the config"),
+        (
+            [*RATES, "--metric", "time_to_target_s"],
+            "--metric time_to_target_s: expected evaluation.target in the config",
+        ),
+        (
+            [*RATES, "--metric", "joules_to_target", "evaluation.target=0.5"],
+            "expected [devices.energy] or [links.radio] in the config",
+        ),
         ([*RATES, "--best-seed", "1"], "--best-seed 1: is a seed of the table"),
         ([*RATES, "--no-best", "--sampler", "random"], "chooses by a metric: leave --no-best out"),
         ([*RATES, "--out", "tiny.toml"], "--out tiny.toml: is no directory"),
