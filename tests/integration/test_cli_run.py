@@ -63,7 +63,7 @@ def summary(directory: Path) -> dict[str, Any]:
             "edge --connect tcp://192.0.2.1:5555 --id e000",
             "--connect: '192.0.2.1' is not loopback and there are no keys",
         ),
-        ("replay small", "small/config.toml: no such file"),
+        ("replay small", "small: no such directory"),
         ("run small.toml stop.emulated_s=1e300", "stop.emulated_s: expected less than or equal to"),
         (
             "run small.toml strategies.0.period_s=1e-12",
