@@ -285,6 +285,8 @@ def main() -> None:
     parser.add_argument("--against", type=Path, metavar="DIR", help="another tree")
     parser.add_argument("--case", action="append", choices=list(runs()), help="this case only")
     options = parser.parse_args()
+    if options.against and not (options.against / "edgefl").is_dir():  # else Python takes ours
+        parser.error(f"--against {options.against}: expected a folder with another tree of edgefl")
     differing = total = 0
     for case in options.case or list(runs()):
         ours = dict(digests(ROOT, [case]))

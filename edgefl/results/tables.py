@@ -638,9 +638,10 @@ def notes_on_configs(comparison: Comparison) -> list[str]:
         if strategy.differs:
             alike.setdefault(in_one_line(strategy.differs), []).append(strategy.name)
     return [
-        f"{DIFFERS} {listed(names)}{verb}: {what}"
+        f"{DIFFERS} {listed(names)}: {what}"
+        if NOT_READ in what
+        else f"{DIFFERS} {listed(names)} {'differs' if len(names) == 1 else 'differ'}: {what}"
         for what, names in alike.items()
-        for verb in ["" if NOT_READ in what else " differs" if len(names) == 1 else " differ"]
     ]
 
 

@@ -567,7 +567,7 @@ class Transport:
         if not session.segment:
             self.without_kernel.add(session.edge)
         if paced is not None:
-            # pings wait behind it, so on slow links it takes a second at most
+            # The probe takes at most one second: pings have to wait for it.
             paced.limit(max(PROBE_FASTER * needed_bit_s // 8, PROBE_BYTES))
 
     def complete(self, now: int) -> None:
