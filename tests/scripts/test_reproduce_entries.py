@@ -104,7 +104,8 @@ def test_the_configs_of_an_entry_load_and_its_parts_are_fair(
 def test_claims_and_figures_need_only_what_the_entry_has(entry: Entry, scale: Scale) -> None:
     results = invented(entry, scale)
     elsewhere = bool(entry.needs) and not entry.parts  # registered, with nothing to run here
-    names = {part.name for part in entry.parts} | set(entry.uses)
+    used = {f"{name}/{part.name}" for name in entry.uses for part in registry.find(name).parts}
+    names = {part.name for part in entry.parts} | set(entry.uses) | used
     for claim in entry.claims:
         assert claim.text and not claim.text.endswith("."), "the page ends the sentence"
         assert claim.published and set(claim.needs) <= names, claim.text

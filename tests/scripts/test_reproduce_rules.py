@@ -358,6 +358,25 @@ def test_several_findings() -> None:
     assert rules.fact(True, "3 = 3").verdict is Verdict.holds
 
 
+def test_where_one_statement_is_enough_they_share_the_wrong_verdicts() -> None:
+    given = results_of(COLUMN, {"a": A, "far": FAR, "c": NEAR})
+    apart = {"name": "far", "better": ["a", "far", COLUMN]}
+    tenth = [{"name": f"c{place}", "better": ["a", "c", COLUMN]} for place in range(9)]
+    assert judge(apart, given).verdict is Verdict.holds
+    assert judge({"some": [apart]}, given).verdict is Verdict.holds
+    found = judge({"some": [apart, *tenth]}, given)  # .09 - t(99.75 %, 2) * .01 / 3^.5
+    assert found.verdict is Verdict.holds and "[+0.00866, " in found.ours
+    more = judge({"some": [apart, *tenth, *tenth]}, given)
+    assert more.verdict is Verdict.unknown, "with 19 statements one so far from 0 may be chance"
+
+
+def test_a_claim_of_few_readings_says_what_the_others_found() -> None:
+    one = Finding("+1", Verdict.holds, effects=(1.0, 0.5, 1.5))
+    other = Finding("-1", Verdict.fails, effects=(-1.0, -2.0, -0.5))
+    assert rules.some({"a": one, "b": other}).ours == "a +1; b: does not hold"
+    assert rules.some({"a": one, "b": replace(one, effects=(2.0, 1.0, 3.0))}).effects[0] == 2.0
+
+
 def test_the_page_of_the_rule_names_every_verdict() -> None:
     page = (ROOT / "docs" / "results" / "rule.md").read_text(encoding="utf-8")
     assert all(f"**{verdict}**" in page for verdict in Verdict)

@@ -89,12 +89,18 @@ class Book:
         entry, scale = results.entry, results.scale
         seeds = None if finding.is_open or not results.looks else results.looks[0]
         needs = claim.needs or (*(part.name for part in entry.parts), *entry.uses)
+        of_used = [name for name in needs if name.partition("/")[0] in entry.uses]
         try:
-            used = [self.results(name, scale) for name in entry.uses if name in needs]
+            used = {name: self.results(name.partition("/")[0], scale) for name in of_used}
         except NoResults:
             return False
         mine = [(results, part) for part in entry.parts if part.name in needs]
-        others = [(each, part) for each in used for part in each.entry.parts]
+        others = [
+            (each, part)
+            for name, each in used.items()
+            for part in each.entry.parts
+            if name.partition("/")[2] in ("", part.name)
+        ]
         return all(
             each.is_complete(part.name, seeds)
             for each, part in (*mine, *others)

@@ -13,6 +13,7 @@ noise, or from curvature.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -113,8 +114,8 @@ def distance(
 
 
 def gains_somewhere(results: Results, parts: Sequence[str]) -> Finding:
-    """Judge "in at least one of ``parts`` merging gains"."""
-    findings = {}
+    """Judge "in at least one of ``parts`` merging gains": they share the 5 % of wrong verdicts."""
+    results, findings = replace(results, among=len(parts)), {}
     for part in parts:
         if results.has(f"{part}/with"):
             found = gain(results, part)

@@ -195,7 +195,7 @@ class Claim(Table):
     the smallest effect that matters, for the figure of the main claims. ``cause``: for a claim that
     does not hold, the experiment that shows why (a part or an entry) and what it shows, or "cause
     unknown" with what was excluded. ``needs``: names of the parts and used entries that ``judge``
-    reads; (): all.
+    reads, and ENTRY/PART for a part of such an entry; (): all.
     """
 
     text: str

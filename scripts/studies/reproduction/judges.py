@@ -12,6 +12,7 @@ and ``one_reading_gives_all``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from reproduction import dissemination, rules, tdma
@@ -24,7 +25,7 @@ Judge = Mapping[str, Any]
 def judge(spec: Judge, results: Results) -> Finding:
     """Return what a judge finds. NoResults without the runs that it needs; KeyError: no rule."""
     if "of" in spec:
-        results = results.of(spec["of"])
+        results = replace(results.of(spec["of"]), among=results.among)
     if "judge" in spec:
         return judge(spec["judge"], results)
     found = [key for key in spec if key in RULES]
@@ -58,8 +59,9 @@ def every(results: Results, *specs: Judge) -> Finding:
 
 
 def some(results: Results, *specs: Judge) -> Finding:
-    """Judge a claim that one statement is enough for, such as one of several readings."""
-    return rules.some({each["name"]: judged(each, results) for each in specs})
+    """Judge a claim that one statement is enough for: they share the 5 % of wrong verdicts."""
+    shared = replace(results, among=len(specs))
+    return rules.some({each["name"]: judged(each, shared) for each in specs})
 
 
 def one_reading_gives_all(

@@ -38,7 +38,7 @@ MADE = "<!-- Made by scripts/studies/reproduce.py --pages from data/; do not edi
 BOX, BOX_END = "<!-- results: made by scripts/studies/reproduce.py --pages -->", "<!-- end -->"
 TIMES, END = "<!-- times: begin -->", "<!-- times: end -->"
 OLD_RULE = "These runs were made under [rule 1](rule.md#rule-1)."
-MIXED = "Some of these runs were made under [rule 1](rule.md#rule-1): they are being repeated."
+MIXED = "Some of these runs were made under [rule 1](rule.md#rule-1)."
 SMALL = "small scale"
 CLAIM_HEAD = ("", "Claim", "The paper", "Ours", "Verdict")
 # The figure of the front page: an entry, its part, the panel's title, and the names of its lines.
@@ -48,8 +48,9 @@ BEST_CORNERS = (
 )
 CORNERS = Figure(
     name="best-corners",
-    title="Test accuracy over seconds of the wall clock, over real sockets: timely dissemination"
-    " and intentional delay, each where its map promises most, with and without",
+    title="Test accuracy over seconds of the wall clock, over real sockets: with and without timely"
+    " dissemination and intentional delay, each where it was expected to gain most, untuned; the"
+    " band is the seeds' range",
 )
 
 
@@ -92,18 +93,27 @@ def with_boxes(book: Book, page: str) -> str:
 class Shown:
     """Table runs of a strategy, "PART/METHOD", and FedAvg's of the same part; "": it has none."""
 
+    strategy: str
     results: Results
     part: Part
     which: str
     fedavg: str
 
     @property
-    def rank(self) -> tuple[bool, bool, bool, float]:
-        """Highest at the paper's scale, beside FedAvg, with all seeds of a look, most accurate."""
+    def rank(self) -> tuple[bool, bool, bool, bool, bool, float]:
+        """Highest at the paper's scale, beside FedAvg, with all seeds of a look, of a "table".
+
+        Then under the strategy's own name, not a variant's; then the most accurate.
+        """
         results = self.results
         whole = results.is_complete(self.part.name, (results.looks or (None,))[0])
         accuracy = results.mean(self.which, "convergence_accuracy") or 0.0
-        return results.scale is Scale.paper, bool(self.fedavg), whole, accuracy
+        in_table, own = "table" in results.entry.source, self.name == self.strategy
+        return results.scale is Scale.paper, bool(self.fedavg), whole, in_table, own, accuracy
+
+    @property
+    def name(self) -> str:
+        return key_in(self.which)[1]
 
 
 def _best_runs(book: Book) -> dict[str, Shown]:
@@ -121,7 +131,7 @@ def _best_runs(book: Book) -> dict[str, Shown]:
             }
             fedavg = next((which for which in named if named[which] == "fedavg"), "")
             for which, strategy in named.items():
-                shown = Shown(results, part, which, fedavg)
+                shown = Shown(strategy, results, part, which, fedavg)
                 if strategy not in best or best[strategy].rank < shown.rank:
                     best[strategy] = shown
     return best
@@ -141,7 +151,7 @@ def _box(book: Book, shown: Shown | None) -> str:
     ]
     setting, seeds = setting_text(results.setting(which)), len(results.runs(which))
     numbers += [f"with `{setting}`"] if setting else []
-    name = key_in(which)[1]
+    name = shown.name
     link = f"[{entry.name}](../results/{papers()[entry.paper].page}.md#{entry.name})"
     text = (
         f"**Results.** {'; '.join(numbers)}. As *{name}* of {link},"
@@ -193,7 +203,8 @@ def _front(book: Book, by_hand: Iterable[str], folder: Path) -> str:
         *_forest(chosen, folder / "forest"),
         *(_sentence(key, chosen[key]) for key in papers()),
         "",
-        "The claims were chosen before the runs, and [the rule](rule.md) was written before them. A"
+        "Claims were chosen before the runs, but where an entry says otherwise, and [the"
+        " rule](rule.md) was written before them. A"
         f" sign that is not filled is of the {SMALL}: it shows that the study works, not what the"
         " paper's budget gives. *So far*: not all runs are done.",
         "",
@@ -335,7 +346,8 @@ def _paper(book: Book, key: str, figures: Path) -> str:
         MADE,
         f"# {papers()[key].title}",
         "",
-        f"{_cited(key)}. What the verdicts mean: [the rule](rule.md).",
+        f"{_cited(key)}. What the verdicts mean: [the rule](rule.md). A difference in *Ours* is"
+        " positive where the claim's first method is better; times are in seconds.",
         "",
     ]
     for entry in book.of_paper(key):

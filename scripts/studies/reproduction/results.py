@@ -126,6 +126,7 @@ class Results:
     """The results of an entry at one scale.
 
     ``of``: finds the results of another entry, at the same scale; NoResults if it has none.
+    ``among``: how many statements share the 5 % of wrong verdicts, where one of them is enough.
     A run is asked for by its method: "METHOD" of the part MAIN, or "PART/METHOD".
     """
 
@@ -134,6 +135,7 @@ class Results:
     rows: Sequence[RunRow] = ()
     curve_rows: Sequence[CurveRow] = ()
     of: Callable[[str], Results] = field(default=_no_others, repr=False)
+    among: int = 1
 
     # ------------------------------------------------------------------ looks
     @property
@@ -144,12 +146,12 @@ class Results:
     @property
     def confidence(self) -> float:
         """That of an interval at one look."""
-        return 1.0 - WRONG / max(len(self.looks), 1)
+        return 1.0 - WRONG / max(len(self.looks), 1) / self.among
 
     @property
     def further_confidence(self) -> float:
         """That at which further seeds are judged: an entry with one look may get more of them."""
-        return 1.0 - WRONG / len(MORE_LOOKS.get(self.looks, self.looks or (1,)))
+        return 1.0 - WRONG / len(MORE_LOOKS.get(self.looks, self.looks or (1,))) / self.among
 
     def look(self, seeds: int) -> int:
         """Return how many of so many seeds count: those of the latest look; 0: it is too early."""
@@ -158,8 +160,8 @@ class Results:
         return max((look for look in self.looks if look <= seeds), default=0)
 
     def next_look(self, seeds: int, planned: int) -> int:
-        """Return how many seeds the look has at which ``seeds`` will count, of ``planned`` ones."""
-        return min([look for look in self.looks if look >= seeds] or [planned])
+        """Return how many seeds the look has at which ``seeds`` will count: ``planned`` at most."""
+        return min([planned, *(look for look in self.looks if look >= seeds)])
 
     def refuse_mixed(self, methods: Iterable[str], column: str) -> None:
         """Raise NoResults if the numbers of ``column`` are of two versions of the rule."""

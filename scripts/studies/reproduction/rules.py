@@ -10,7 +10,7 @@ says nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -451,15 +451,29 @@ def every(findings: Mapping[str, Finding]) -> Finding:
 
 
 def some(findings: Mapping[str, Finding]) -> Finding:
-    """Judge a claim that one statement is enough for, such as one of several readings."""
+    """Judge a claim that one statement is enough for, such as one of several readings.
+
+    Its effect is the largest one; what few other statements say is told, too.
+    """
     order = Verdict.holds, Verdict.missing, Verdict.unknown, Verdict.equal, Verdict.fails
-    return _joined(findings, order)
+    found = _joined(findings, order)
+    alike = [each.effects for each in findings.values() if each.verdict is found.verdict]
+    found = replace(found, effects=max(alike, default=()))
+    if not found.ours or len(findings) > MOST_SHOWN:
+        return found
+    others = [
+        f"{name}: {each.verdict}"
+        for name, each in findings.items()
+        if each.verdict is not found.verdict
+    ]
+    return replace(found, ours="; ".join([found.ours, *others]))
 
 
 def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Finding:
     """Return the first verdict in ``order`` that a finding has, with what all of them say.
 
-    Only the numbers of those that have this verdict are ``ours``, of MOST_SHOWN at most.
+    Only the numbers of those that have this verdict are ``ours``, of MOST_SHOWN at most; their
+    smallest effect is that of the claim.
     """
     verdicts = [each.verdict for each in findings.values()]
     verdict = next((each for each in order if each in verdicts), order[-1])
