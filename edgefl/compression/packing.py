@@ -57,9 +57,11 @@ class Packing:
     delivers: str = MODEL
     samples: float = 0.0
     submodel: int = 0
-    saved_up: int = 0  # bytes, of updates that have arrived
     saved_down: int = 0  # bytes, of models that have come to their edges
-    _saves: dict[int, int] = field(default_factory=dict, repr=False)  # by a message's bytes
+    # by a message's bytes: what it saves, and how many uploads of so many bytes have ended
+    _saves: dict[int, int] = field(default_factory=dict, repr=False)
+    _saves_up: dict[int, int] = field(default_factory=dict, repr=False)
+    _uploads: dict[int, int] = field(default_factory=dict, repr=False)
     _last: PackedModel | None = field(default=None, repr=False)  # it goes to many edges
 
     # ------------------------------------------------------------------ down
@@ -78,15 +80,17 @@ class Packing:
         )
         size_bytes = size_of(small)
         self._saves.pop(size_bytes, None)  # the latest one is the last one
-        self._saves[size_bytes] = model.nbytes - packed.carrier.nbytes
+        self._saves[size_bytes] = size_of(message) - size_bytes
         return small
 
-    def carried(self, size_bytes: int, kind: str) -> None:
-        """Count what was saved by a message with a model that has ended: delivered, or dropped.
+    def carried(self, direction: str, size_bytes: int, kind: str) -> None:
+        """Count what was saved by a transfer that has ended: delivered, or dropped.
 
-        A broadcast is one message. Of a dropped one ``size_bytes`` were carried.
+        A broadcast is one transfer. Of a dropped one ``size_bytes`` were carried.
         """
-        if kind not in (DROPPED, DROPPED_PUSH):
+        if direction == "up":
+            self._uploads[size_bytes] = self._uploads.get(size_bytes, 0) + 1
+        elif kind not in (DROPPED, DROPPED_PUSH):
             self.saved_down += self._saves.get(size_bytes, 0)
         elif self._saves:
             whole_bytes, saved = next(reversed(self._saves.items()))
@@ -155,16 +159,16 @@ class Packing:
         ), learned
 
     def unpacked(
-        self, update: Update, start: np.ndarray, size_of: Callable[[str], int]
+        self, update: Update, start: np.ndarray, length_of: Callable[[str], int]
     ) -> tuple[Update, str | None]:
         """Return the update as it was before it was packed, and why that cannot be done, or None.
 
-        ``size_of``: the length that a vector of this update must have.
+        ``length_of``: the length that a vector of this update must have.
         """
         if self.up is None or not update.vectors:
             return update, None
         marked = update.numbers.get(MARK + self.delivers)
-        carrier, size = update.vectors.get(self.delivers), size_of(self.delivers)
+        carrier, size = update.vectors.get(self.delivers), length_of(self.delivers)
         if carrier is None or marked != size:
             lost = carrier is not None and marked is None and not is_finite(carrier)
             return update, None if lost else FAULT
@@ -175,9 +179,15 @@ class Packing:
         if self._is_model(vector, start):
             part = sum(self._tensors(size))
             vector[:part] += start[:part]
-        self.saved_up += vector.nbytes - carrier.nbytes
         vectors = {**update.vectors, self.delivers: vector}
-        return replace(update, vectors=vectors, numbers=_unmarked(update.numbers)), None
+        whole = replace(update, vectors=vectors, numbers=_unmarked(update.numbers))
+        self._saves_up[size_of(update)] = size_of(whole) - size_of(update)
+        return whole, None
+
+    @property
+    def saved_up(self) -> int:
+        """Bytes, of all uploads that have ended: an update may need several, as after a fault."""
+        return sum(self._saves_up.get(size, 0) * count for size, count in self._uploads.items())
 
     def model_bytes(self) -> int:
         """Return the bytes of the larger of a model that is sent down and its change that is

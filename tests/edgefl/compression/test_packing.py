@@ -47,7 +47,18 @@ def test_the_change_of_a_model_travels_and_the_model_arrives() -> None:
     assert learned[ERROR].tolist() == [0, 0, 0, 0.5]
     got, fault = both.unpacked(sent, START, sizes())
     assert fault is None and got.vectors["weights"].tolist() == [1, 5, 3, 4, 0, 1]
-    assert got.numbers == {"samples": 9.0} and both.saved_up == 6 * 4 - 8 - 2 * 4
+    assert got.numbers == {"samples": 9.0}
+
+
+def test_an_update_that_travels_twice_saves_twice() -> None:
+    both, later = packing("top_k"), replace(update(weights=NEW), number=1000)
+    small, large = (both.update(new, START, {}, "a")[0] for new in (update(weights=NEW), later))
+    for sent in (small, small, large):  # the first one is damaged, and no one reads it
+        both.carried("up", size_of(sent), "update")
+        assert both.saved_up == 0, "none has been read"
+    saved = size_of(update(weights=NEW)) - size_of(small)
+    assert both.unpacked(small, START, sizes())[1] is None and both.saved_up == 2 * saved
+    assert both.unpacked(large, START, sizes())[1] is None and both.saved_up == 3 * saved
 
 
 @pytest.mark.parametrize("name", ["float16", "int8", "sign", "top_k", "random_k"])
@@ -96,11 +107,12 @@ def test_a_model_is_packed_once_for_all_edges() -> None:
     assert np.abs(got.vectors["weights"] - NEW).max() < 5 / 127
     assert here.saved_down == 0, "none has come to its edge"
     size = size_of(sent[0])
-    here.carried(size, "task")
-    here.carried(size, "task")
-    assert here.saved_down == 2 * (24 - 16)
-    here.carried(size // 2, "dropped")
-    assert here.saved_down == 2 * 8 + round(8 * (size // 2) / size)
+    saved = size_of(Assignment(1, 3, {"weights": NEW, "more": START}, {})) - size
+    here.carried("down", size, "task")
+    here.carried("down", size, "task")
+    assert here.saved_down == 2 * saved and saved == (24 - 16) - len("packed weights") - 10
+    here.carried("down", size // 2, "dropped")
+    assert here.saved_down == 2 * saved + round(saved * (size // 2) / size)
 
 
 @pytest.mark.parametrize("up", ["int8", "random_k"])
