@@ -233,7 +233,7 @@ def _leaves(model: nn.Module, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
     if type(model) is not nn.Sequential or _hooked(model):
         raise Unsuited(f"{prefix or 'the model'} is a {type(model).__name__}, not a Sequential")
-    for name, module in model.named_children():
+    for name, module in model._modules.items():  # named_children has a module once
         if type(module) is nn.Sequential:
             yield from _leaves(module, f"{prefix}{name}.")
         elif type(module) is not getattr(nn, type(module).__name__, None) or _hooked(module):
@@ -299,3 +299,5 @@ def _check_parameters(model: nn.Module, network: Network) -> None:
         raise Unsuited("it has frozen parameters, buffers or another type than float32")
     if sum(tensor.numel() for _, tensor in tensors) != network.parameters:
         raise Unsuited("it shares parameters between layers")
+    if any(t._backward_hooks or t._post_accumulate_grad_hooks for _, t in tensors):
+        raise Unsuited("it has hooks on its parameters")

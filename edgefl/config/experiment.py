@@ -221,7 +221,7 @@ class Compression(Section):
     """Smaller messages. Without this table, models and updates travel whole.
 
     An edge sends the packed change of its model, or its packed gradient. Other vectors of a message
-    travel whole.
+    travel whole, and so do a model's buffers, such as the running statistics of BatchNorm.
     """
 
     up: Named | None = None

@@ -874,8 +874,8 @@ class Ledger:
         """Record the end of a transfer, and count its bytes."""
         transfer = completion.transfer
         self.counters.link(transfer.direction, transfer.size)
-        if self.packing is not None and transfer.direction == "down":
-            self.packing.carried(transfer.size, transfer.kind)
+        if self.packing is not None:
+            self.packing.carried(transfer.direction, transfer.size, transfer.kind)
         self.recorder.link(completion, finished_ns)
         for fields in () if self.energy is None else self.energy.link(completion, finished_ns):
             self.recorder.energy(fields)

@@ -52,7 +52,7 @@ class Unreachable(Refused):
     """The other side does not answer, or has stopped answering."""
 
 
-PROTOCOL = 11
+PROTOCOL = 12
 # for the Setup frame, which has a whole config; the codec computes the limit of other headers
 MAX_HEADER_BYTES = 1 << 20
 MAX_PIECE_BYTES = 1 << 20

@@ -257,6 +257,14 @@ class SyncDrop(Timed):
                 f" {self.options.drop_rate:g} of its units"
             )
 
+    @classmethod
+    def submodel_parameters(cls, options: Any, layout: Layout) -> int:
+        layers = hidden_layers(layout)
+        # whichever units are dropped, their elements are as many
+        dropped = [np.arange(drops(layer, options.drop_rate)) for layer in layers]
+        stays = submodel_mask(layout, layers, dropped)
+        return int(np.count_nonzero(stays[: layout.parameters]))
+
     def assign(self, edges: list[str]) -> list[Decision]:
         super().assign(edges)
         return [self._cut(edge) for edge in edges]

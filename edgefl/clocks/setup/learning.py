@@ -819,7 +819,8 @@ POSITIVE = 1  # the label whose F1 counts if there are two: "paraphrase" of MRPC
 class LabelCounts:
     """A metric that also counts how often each label is given, is right, and both.
 
-    Use one object for one pass over the test samples.
+    A model may have more outputs than labels: an answer beyond the labels is wrong, and in no
+    column. Use one object for one pass over the test samples.
     """
 
     def __init__(self, metric: Callable[[Any, Any], Any], classes: int) -> None:
@@ -832,7 +833,8 @@ class LabelCounts:
 
         given = outputs.argmax(dim=1)
         for row, labels in enumerate((targets[given == targets], given, targets)):
-            counted = torch.bincount(labels, minlength=self.counts.shape[1])
+            classes = self.counts.shape[1]
+            counted = torch.bincount(labels, minlength=classes)[:classes]
             self.counts[row] += counted.numpy(force=True)
         return self.metric(outputs, targets)
 

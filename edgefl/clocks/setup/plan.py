@@ -94,13 +94,15 @@ def packing(
     section = experiment.compression
     if section.up is None and section.down is None:
         return None
+    found, values = options(experiment.strategies[index], base)
     return Packing(
         _method(section.up, base),
         _method(section.down, base),
         layout,
         Streams(experiment.seed),
-        load(experiment.strategies[index].strategy, base).delivers,
+        found.delivers,
         section.cost_samples,
+        found.submodel_parameters(values, layout),
     )
 
 

@@ -315,6 +315,15 @@ class Strategy:
         return 0
 
     @classmethod
+    def submodel_parameters(cls, options: Any, layout: Layout) -> int:
+        """Return the number of trainable elements in each sub-model that is sent; 0: not known.
+
+        They come before the sub-model's buffers, and compression packs them alone. With 0,
+        sub-models of a model with buffers travel whole.
+        """
+        return 0
+
+    @classmethod
     def refuses(cls, options: Any, edges: int, medium: str, frames: bool) -> tuple[str, str] | None:
         """Return (key, problem) if these options cannot work in this network, else None.
 

@@ -89,6 +89,16 @@ def tied() -> nn.Sequential:
     return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
 
 
+def twice(part: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.Flatten(), part, nn.ReLU(), part, nn.Linear(16, 3))
+
+
+def watched(hook: str) -> nn.Sequential:
+    model = small(nn.Conv2d(1, 1, 3))
+    getattr(model[0].weight, hook)(lambda tensor: None)
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "why"),
     [
@@ -113,11 +123,27 @@ def tied() -> nn.Sequential:
         (frozen, "frozen parameters"),
         (lambda: small(nn.Conv2d(1, 1, 3)).double(), "another type than float32"),
         (tied, "takes 4 inputs and gets 16"),
+        (lambda: twice(nn.Linear(16, 16)), "shares parameters between layers"),
+        (lambda: twice(nn.Sequential(nn.Linear(16, 16))), "shares parameters between layers"),
+        (lambda: watched("register_hook"), "hooks on its parameters"),
+        (lambda: watched("register_post_accumulate_grad_hook"), "hooks on its parameters"),
     ],
 )
 def test_what_has_no_compiled_step_says_why(build: Callable[[], nn.Module], why: str) -> None:
     with pytest.raises(Unsuited, match=why):
         network_of(build(), (1, 4, 4))
+
+
+def test_a_module_that_stands_twice_is_computed_twice() -> None:
+    def network(relu: Callable[[], nn.Module], block: Callable[[], nn.Module]) -> Network:
+        layers = (nn.Conv2d(1, 1, 3, padding=1), relu(), block())
+        tail = (nn.Flatten(), nn.Linear(4, 4), relu(), nn.Linear(4, 3))
+        return network_of(nn.Sequential(*layers, block(), *tail), (1, 8, 8))
+
+    relu, block = nn.ReLU(), nn.Sequential(nn.MaxPool2d(2), nn.ReLU())
+    reused = network(lambda: relu, lambda: block)
+    assert reused == network(nn.ReLU, lambda: nn.Sequential(nn.MaxPool2d(2), nn.ReLU()))
+    assert [layer.relu for layer in reused.layers] == [True, True, True, True, False]
 
 
 @pytest.mark.parametrize(("model", "shape"), PAPERS)

@@ -39,6 +39,14 @@ def test_f1_of_more_labels_is_the_mean_over_those_that_occur() -> None:
     assert found.f1 == pytest.approx((2 / 3 + 0 + 1) / 3)
 
 
+def test_an_answer_beyond_the_labels_is_wrong_and_in_no_column() -> None:
+    """Label 0: 1 right, 1 answer, 2 samples: 2/3. Label 1: 1, 1, 2: 2/3."""
+    found = LabelCounts(right_answers, 2)
+    found(torch.eye(5)[torch.tensor([0, 4, 2, 1])], torch.tensor([0, 0, 1, 1]))
+    assert found.counts.tolist() == [[1, 1], [1, 1], [2, 2]]
+    assert found.shares == [0.5, 0.5] and found.f1 == pytest.approx(2 / 3)
+
+
 def test_perplexity() -> None:
     assert perplexity(math.log(7)) == pytest.approx(7)
     assert perplexity(1e4) == math.inf

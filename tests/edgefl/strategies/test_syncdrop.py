@@ -116,6 +116,16 @@ def test_a_unit_goes_with_all_that_touches_it() -> None:
     assert stays.astype(int).tolist() == [1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1]
 
 
+def test_the_trainable_elements_of_a_sub_model_come_before_its_buffers() -> None:
+    """Of 4, 3 and 5 units half are dropped; mean and variance of the two that stay are left."""
+    layout, options = layout_of(pictures()), SyncDropOptions(drop_rate=0.5)
+    dropped = [np.array(units) for units in ([1, 3], [2], [0, 4])]
+    stays = submodel_mask(layout, hidden_layers(layout), dropped)
+    trainable = SyncDrop.submodel_parameters(options, layout)
+    assert trainable == np.count_nonzero(stays[: layout.parameters])
+    assert np.count_nonzero(stays) == trainable + 2 * 2
+
+
 # ------------------------------------------------------------------ the edge side
 def cut(model: nn.Module, units: list[int], drop_rate: float = 0.5) -> tuple[FakeTask, np.ndarray]:
     """A task with the sub-model of ``model`` without these units, layer by layer; and its mask."""
