@@ -185,10 +185,11 @@ class TrainingPlan:
 
     @property
     def is_plain_sgd(self) -> bool:
-        """Whether an edge's change of weights is the sum of its gradients times one learning rate
-        (with momentum: nearly).
+        """Whether an edge's change of weights is the sum of its gradients times one learning rate.
+
+        With momentum m it is up to 1 / (1 - m) times as large.
         """
-        return self.optimizer == "sgd" and self.schedule is None
+        return self.optimizer == "sgd" and self.schedule is None and not self.momentum
 
     @property
     def remembers(self) -> tuple[str, ...]:
@@ -354,7 +355,7 @@ class LocalRun(Course):
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether each step is w <- w - learning_rate g, or SGD's with momentum."""
+        """Whether each step is w <- w - learning_rate g."""
         return self.plan.is_plain_sgd
 
     @property
