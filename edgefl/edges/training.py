@@ -24,7 +24,7 @@ from edgefl.errors import UserError, own_place, told
 from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment, Fresh, Pushed
 from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
 from edgefl.streams import Streams
-from edgefl.vectors import Layout, aligned, aligned_copy, read_only
+from edgefl.vectors import Layout, aligned, aligned_copy, is_finite, read_only
 
 if TYPE_CHECKING:
     import torch
@@ -877,13 +877,16 @@ class Trainer:
         """Copies of the vectors that the edge keeps for its next task.
 
         They are the rule's and, if the plan keeps it, the optimizer's state. The edge uses them
-        once this task's update is acknowledged.
+        once this task's update is acknowledged. If a vector of the rule is not finite, none is
+        kept: the server acknowledges an update that it refuses, too, and such a task must not
+        affect later ones.
         """
         state = kept_state(self.plan, run.optimizer) if rule.moves else {}
         with guarded(run, rule, f"what it remembers, after step {run.step}"):
-            return state | {
+            kept = {
                 name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
             }
+            return state | kept if all(map(is_finite, kept.values())) else state
         return {}
 
     def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:

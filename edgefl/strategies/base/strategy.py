@@ -74,7 +74,9 @@ class LocalRule:
     ``tensor.numpy(force=True)`` copies one from it, and on the CPU shares its memory.
     """
 
-    remembers: tuple[str, ...] = ()  # names of vectors kept on the edge between tasks
+    # names of vectors kept on the edge between tasks; from a task after which one of them is not
+    # finite, none is kept
+    remembers: tuple[str, ...] = ()
     # False: one gradient at the received model, and no step. The batch has training.batch_size
     # samples, drawn uniformly, without replacement while the device has enough samples
     moves: bool = True

@@ -56,18 +56,6 @@ def test_h_adds_up_what_the_device_has_moved() -> None:
     assert taught.remembered(again, rule)["h"].tolist() == [1.0, 4.0, 0.0]
 
 
-def test_a_run_that_became_infinite_leaves_h_as_it_was() -> None:
-    taught, rule = linear_trainer(TrainingPlan(1, 2, float("inf"))), Dynamic(FedDynOptions())
-    run = finished(
-        taught,
-        rule,
-        FakeTask({"weights": np.zeros(3, np.float32)}, numbers={"alpha": 0.0}),
-        {"h": np.ones(3, np.float32)},
-    )
-    taught.payload(run, rule)
-    assert taught.remembered(run, rule)["h"].tolist() == [1, 1, 1]
-
-
 # ------------------------------------------------------------------ server
 def test_the_first_term_is_over_the_selected_and_hbar_over_all_devices() -> None:
     """N = 4, S = {two}: hbar = (1/4) sum_S (w_k - w_srv), w_srv <- plain mean_S w_k + hbar."""

@@ -126,21 +126,6 @@ def test_the_device_keeps_its_own_trained_model() -> None:
     )
 
 
-def test_a_run_that_became_infinite_is_not_kept() -> None:
-    taught = Trainer(
-        Workspace(build),
-        ROWS,
-        ANSWERS,
-        cross_entropy,
-        TrainingPlan(1, 2, float("inf")),
-        Streams(1),
-        "e1",
-    )
-    run = finished(taught, rule(), FakeTask({"weights": START}), {"previous": OTHER})
-    taught.payload(run, rule())
-    assert taught.remembered(run, rule())["previous"].tolist() == OTHER.tolist()
-
-
 def test_a_model_without_a_linear_layer_is_refused() -> None:
     conv = Trainer(
         Workspace(lambda: nn.Conv2d(1, 2, 1)),
