@@ -218,9 +218,17 @@ class TrainingPlan:
         )
 
     def steps(self, task: Assignment, rule: LocalRule, samples: int) -> int:
-        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
+        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``.
+
+        ValueError if that number is below 1.
+        """
         steps = self.epochs_of(task) * self.steps_per_epoch(samples) if rule.moves else 1
-        return min(steps, int(task.numbers.get("most_steps", steps)))
+        most = task.numbers.get("most_steps", steps)
+        if most < 1:
+            raise ValueError(
+                f"task {task.number} asks for at most {most:g} steps, expected at least 1"
+            )
+        return int(min(steps, most))
 
     def steps_per_epoch(self, samples: int) -> int:
         return self.batches_per_epoch or batches(self.pass_samples(samples), self.batch_size)
@@ -856,7 +864,7 @@ class Trainer:
         """Return the vectors and numbers of the update; nothing if the run has failed.
 
         The vectors are copies of the rule's. To the rule's numbers it adds samples (of the device),
-        steps (done) and loss (mean over batches).
+        steps (done) and loss (mean over batches). A rule with a number of such a name has failed.
         """
         if run.failure is not None:
             return {}, {}
@@ -868,6 +876,11 @@ class Trainer:
         }
         with guarded(run, rule, f"its update, after step {run.step}"):
             vectors, numbers = rule.payload(run)
+            if taken := [name for name in ("samples", "steps", "loss", PUSHES) if name in numbers]:
+                raise ValueError(
+                    f"payload returned {', '.join(taken)}: expected another name, since the edge"
+                    " adds this number"
+                )
             return {name: _copied(vector) for name, vector in vectors.items()}, {
                 name: float(value) for name, value in {**numbers, **counted}.items()
             }

@@ -162,7 +162,7 @@ class LocalRule:
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Return what the edge sends: named float32 vectors and named numbers.
 
-        The edge adds samples, steps and loss to the numbers.
+        The edge adds samples, steps, loss and pushes to the numbers: other names are the rule's.
         """
         return {"weights": run.weights_array()}, {}
 

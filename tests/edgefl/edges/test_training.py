@@ -432,7 +432,8 @@ class Raises(LocalRule):
         if self.options == "remembered":
             run.memory["kept"] = object()
         weights: Any = "none" if self.options == "vectors" else run.weights.numpy()
-        return {"weights": weights}, {"odd": "none"} if self.options == "numbers" else {}
+        numbers: dict[str, Any] = {"numbers": {"odd": "none"}, "counted": {"steps": 1.0}}
+        return {"weights": weights}, numbers.get(self.options, {})
 
 
 def task(**numbers: float) -> Assignment:
@@ -472,6 +473,7 @@ def carried_out(edge: Edge[LocalRun], outputs: list[Any], now: int = 0) -> tuple
         ("payload", 6, "its update, after step 6: KeyError: 'in payload'"),
         ("vectors", 6, "its update, after step 6: ValueError: could not convert string"),
         ("numbers", 6, "its update, after step 6: ValueError: could not convert string"),
+        ("counted", 6, "its update, after step 6: ValueError: payload returned steps: expected"),
         ("remembered", 6, "what it remembers, after step 6: TypeError"),
     ],
 )
@@ -489,6 +491,14 @@ def test_a_hook_that_raises_is_a_failed_task(hook: str, told_s: int, where: str)
     assert edge.unacknowledged == {}
     edge.receive(Acknowledged(7), now)
     assert edge.open_tasks == [] and edge.memory == {}
+
+
+@pytest.mark.parametrize("number", [0.4, -1.0])
+def test_a_task_of_less_than_a_step_is_a_failed_task(number: float) -> None:
+    edge = failing("nothing")
+    told, _ = carried_out(edge, edge.receive(task(most_steps=number), 0))
+    expected = f"task 7 asks for at most {number:g} steps, expected at least 1"
+    assert told.reason == f"before its first step: ValueError: {expected}"
 
 
 class Learns(LocalRule):
