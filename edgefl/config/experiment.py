@@ -658,7 +658,9 @@ class Training(Section):
     Strategies that compute gradients from an edge's change of weights need `"sgd"`.
     """
     momentum: float = Field(default=0.0, ge=0, lt=1)
-    """Momentum of SGD. The momentum buffer starts at 0 in each task, or see `optimizer_state`."""
+    """Momentum of SGD. The momentum buffer starts at 0 in each task, or see `optimizer_state`.
+    Strategies that compute gradients from an edge's change of weights need 0.
+    """
     beta1: float = Field(default=0.9, ge=0, lt=1)
     """Decay of AdamW's first moment."""
     beta2: float = Field(default=0.999, ge=0, lt=1)

@@ -891,6 +891,10 @@ def _check_training(
             raise source.error(
                 ("training", "optimizer"), f'{why}expected "sgd", found "{section.optimizer}"'
             )
+        if section.momentum:
+            raise source.error(
+                ("training", "momentum"), f"{why}expected 0, found {section.momentum:g}"
+            )
         if section.schedule is not None:
             raise source.error(("training", "schedule"), f"{why}expected no schedule")
     _check_decay(experiment, entry, found, source)

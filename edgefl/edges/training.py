@@ -24,7 +24,7 @@ from edgefl.errors import UserError, own_place, told
 from edgefl.protocol.messages import MOST_REASON, MOST_TRACE, Assignment, Fresh, Pushed
 from edgefl.strategies.base.strategy import LocalRule, owns, takes_pushes
 from edgefl.streams import Streams
-from edgefl.vectors import Layout, aligned, aligned_copy, read_only
+from edgefl.vectors import Layout, aligned, aligned_copy, is_finite, read_only
 
 if TYPE_CHECKING:
     import torch
@@ -185,10 +185,11 @@ class TrainingPlan:
 
     @property
     def is_plain_sgd(self) -> bool:
-        """Whether an edge's change of weights is the sum of its gradients times one learning rate
-        (with momentum: nearly).
+        """Whether an edge's change of weights is the sum of its gradients times one learning rate.
+
+        With momentum m it is up to 1 / (1 - m) times as large.
         """
-        return self.optimizer == "sgd" and self.schedule is None
+        return self.optimizer == "sgd" and self.schedule is None and not self.momentum
 
     @property
     def remembers(self) -> tuple[str, ...]:
@@ -217,9 +218,17 @@ class TrainingPlan:
         )
 
     def steps(self, task: Assignment, rule: LocalRule, samples: int) -> int:
-        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``."""
+        """Steps of ``task`` on a device with ``samples`` samples, at most its ``most_steps``.
+
+        ValueError if that number is below 1.
+        """
         steps = self.epochs_of(task) * self.steps_per_epoch(samples) if rule.moves else 1
-        return min(steps, int(task.numbers.get("most_steps", steps)))
+        most = task.numbers.get("most_steps", steps)
+        if most < 1:
+            raise ValueError(
+                f"task {task.number} asks for at most {most:g} steps, expected at least 1"
+            )
+        return int(min(steps, most))
 
     def steps_per_epoch(self, samples: int) -> int:
         return self.batches_per_epoch or batches(self.pass_samples(samples), self.batch_size)
@@ -354,7 +363,7 @@ class LocalRun(Course):
 
     @property
     def plain_sgd(self) -> bool:
-        """Whether each step is w <- w - learning_rate g, or SGD's with momentum."""
+        """Whether each step is w <- w - learning_rate g."""
         return self.plan.is_plain_sgd
 
     @property
@@ -855,7 +864,7 @@ class Trainer:
         """Return the vectors and numbers of the update; nothing if the run has failed.
 
         The vectors are copies of the rule's. To the rule's numbers it adds samples (of the device),
-        steps (done) and loss (mean over batches).
+        steps (done) and loss (mean over batches). A rule with a number of such a name has failed.
         """
         if run.failure is not None:
             return {}, {}
@@ -867,6 +876,11 @@ class Trainer:
         }
         with guarded(run, rule, f"its update, after step {run.step}"):
             vectors, numbers = rule.payload(run)
+            if taken := [name for name in ("samples", "steps", "loss", PUSHES) if name in numbers]:
+                raise ValueError(
+                    f"payload returned {', '.join(taken)}: expected another name, since the edge"
+                    " adds this number"
+                )
             return {name: _copied(vector) for name, vector in vectors.items()}, {
                 name: float(value) for name, value in {**numbers, **counted}.items()
             }
@@ -876,13 +890,16 @@ class Trainer:
         """Copies of the vectors that the edge keeps for its next task.
 
         They are the rule's and, if the plan keeps it, the optimizer's state. The edge uses them
-        once this task's update is acknowledged.
+        once this task's update is acknowledged. If a vector of the rule is not finite, none is
+        kept: the server acknowledges an update that it refuses, too, and such a task must not
+        affect later ones.
         """
         state = kept_state(self.plan, run.optimizer) if rule.moves else {}
         with guarded(run, rule, f"what it remembers, after step {run.step}"):
-            return state | {
+            kept = {
                 name: _copied(run.memory[name]) for name in rule.remembers if name in run.memory
             }
+            return state | kept if all(map(is_finite, kept.values())) else state
         return {}
 
     def forward(self, weights: np.ndarray | torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:

@@ -49,9 +49,9 @@ class Controlled(LocalRule):
     gradient of the n steps; its change dC is sent, too.
 
     ``correction = "once"``: the device sends w_end - eta (C - C_i), and C_i is the mean gradient
-    again. Trainable elements only; C_i starts at 0. With AdamW or a learning rate that changes over
-    the steps, C_i is the mean of the gradients themselves, which is the same for SGD. If an update
-    is discarded on arrival, C_i has changed and C has not.
+    again. Trainable elements only; C_i starts at 0. With momentum, AdamW or a learning rate that
+    changes over the steps, C_i is the mean of the gradients themselves, which is the same for plain
+    SGD. If an update is discarded on arrival, C_i has changed and C has not.
     """
 
     remembers = (CONTROL,)
@@ -84,9 +84,7 @@ class Controlled(LocalRule):
             sent = run.weights.clone()
             sent[:size] -= run.learning_rate * correction
         change = new - run.memory[CONTROL]
-        # an update that the server refuses must not affect later tasks
-        if change.isfinite().all():
-            run.memory[CONTROL] = new
+        run.memory[CONTROL] = new
         return {"weights": sent.numpy(force=True), CONTROL: change.numpy(force=True)}, {}
 
 

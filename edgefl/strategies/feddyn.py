@@ -52,9 +52,7 @@ class Dynamic(LocalRule):
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         moved = run.weights[: run.parameters] - run.start[: run.parameters]
-        # an update that the server refuses must not affect later tasks
-        if moved.isfinite().all():
-            run.memory["h"] = run.memory["h"] + moved
+        run.memory["h"] = run.memory["h"] + moved
         return super().payload(run)
 
 
@@ -62,8 +60,10 @@ class FedDyn(Rounds):
     """hbar <- hbar + (1/N) sum_{k in S} (w_k - w_srv), N = all devices ;  w_srv <- mean_{k in S}
     w_k + hbar.
 
-    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are unweighted. If an update arrives
-    after its task was closed, h_k includes it and hbar does not. Running statistics of a
+    alpha_k = alpha / p_k with p_k = N n_k / sum n. Both means are unweighted. In hbar w_srv is the
+    model that device k received, which differs if the download is lossy. The server acknowledges an
+    update that it does not use, too: one that is above updates.norm_bound, or that arrives after
+    its task was closed. Then h_k includes it and hbar does not. Running statistics of a
     normalisation have no h: they are the mean over S, so they match mean_{k in S} w_k and not
     w_srv, which also includes hbar. The authors use GroupNorm instead of BatchNorm (here
     ``model.norm = "group"``).
@@ -92,5 +92,7 @@ class FedDyn(Rounds):
         size, share = self.layout.parameters, 1 / len(updates)
         mean = weighted_sum([update.weights for update in updates], [share] * len(updates))
         self.sum_h += (mean[:size] - self.weights[:size]) * np.float32(len(updates))
+        for update in updates:  # 0 unless the download is lossy
+            self.sum_h -= update.base[:size] - self.weights[:size]
         mean[:size] += self.sum_h / np.float32(len(self.known))
         return mean

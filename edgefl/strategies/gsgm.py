@@ -29,11 +29,12 @@ class GSGM(Gradients):
     """u = a_m Mom + (1/n) sum g_i ;  w <- w - eta u ;  acc += u n/P ;  when all P edges of the
     round have been used: Mom = acc , acc = 0.
 
-    n = K, or the rest of the round; so acc is the round's mean for any P/K. An edge that was used,
-    or failed, is blocked until the next round, when all edges get the current model. So the P/K
-    steps of a round share one model: together they are one step of P/K times the rate along the
-    mean of P gradients. ``start_from = "own step"``: as in WKAFL's code, an edge gets the model
-    after the last step that used it; then the gradients of a round belong to P/K models.
+    n = K, or the rest of the round; so acc is the round's mean for any P/K. If only P' edges were
+    used and the others failed, Mom = acc P/P'. An edge that was used, or failed, is blocked until
+    the next round, when all edges get the current model. So the P/K steps of a round share one
+    model: together they are one step of P/K times the rate along the mean of P gradients.
+    ``start_from = "own step"``: as in WKAFL's code, an edge gets the model after the last step that
+    used it; then the gradients of a round belong to P/K models.
 
     WKAFL's code omits the momentum from w and uses u/P, which is right for K = 1. There, all used
     edges also share the server's tensors, so they see the newest model; this is not done here.
@@ -47,6 +48,7 @@ class GSGM(Gradients):
         self.momentum: np.ndarray | None = None  # Mom
         self.gathered: np.ndarray | None = None  # acc
         self.edges = 0  # P, the edges at the start of the round
+        self.counted = 0  # edges of the round that are in acc
         self.used: list[str] = []  # edges in the latest step
         # for "own step": edge -> the model after the last step that used it, with its version
         self.left: dict[str, tuple[int, np.ndarray]] = {}
@@ -66,6 +68,7 @@ class GSGM(Gradients):
         if self.momentum is not None:
             terms.append((self.momentum, self.options.momentum))
         self._gather(terms, len(gradients) / self.edges)
+        self.counted += len(gradients)
         rate = self.options.server_learning_rate
         return GradientStep(
             [share] * len(gradients), [(vector, rate * factor) for vector, factor in terms]
@@ -79,6 +82,9 @@ class GSGM(Gradients):
             return []
         if self.gathered is not None:
             self.momentum, self.gathered = self.gathered, None
+            if self.counted < self.edges:
+                self.momentum = weighted_sum([self.momentum], [self.edges / self.counted])
+            self.counted = 0
         self.edges = len(self.idle)
         return super().hand_out()
 

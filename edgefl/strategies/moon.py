@@ -15,6 +15,8 @@ from edgefl.strategies.base.rounds import RoundsOptions
 from edgefl.strategies.base.strategy import LocalRule
 from edgefl.strategies.fedavg import FedAvg
 
+LARGE = 40.0  # from here on log(1 + e^x) is x in float32; e^89 is infinite
+
 
 class MoonOptions(RoundsOptions):
     mu: float = Field(1.0, ge=0)
@@ -53,13 +55,13 @@ class Contrast(LocalRule):
             _cosine(output, forward(weights, batch[0])) / self.options.temperature
             for weights in (run.start, run.memory["previous"])
         ]
+        gap = similar[1] - similar[0]
         # -log(e^p / (e^p + e^n)) = log(1 + e^(n - p))
-        return self.options.mu * (similar[1] - similar[0]).exp().log1p().mean()
+        small = gap.clamp(max=LARGE).exp().log1p()
+        return self.options.mu * gap.where(gap > LARGE, small).mean()
 
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        # an update that the server refuses must not affect later tasks
-        if run.weights.isfinite().all():
-            run.memory["previous"] = run.weights
+        run.memory["previous"] = run.weights
         return super().payload(run)
 
 

@@ -240,7 +240,8 @@ class SyncDrop(Timed):
     fastest) lacks the p F units from floor(r F / R) on, shifted back at the end. A device that has
     not delivered yet lacks random units; with ``mask = "random"`` all do. Not in the paper: the
     layers are all hidden ones that can be cut (in residual networks, inside each block), the speed
-    is the mean time from task to update, and R may exceed F.
+    is the mean time from task to update, and R may exceed F. For that the authors' first unit, r
+    floor(F / R), is floor(r F / R) here; both are the same if R divides F.
     """
 
     Options = SyncDropOptions

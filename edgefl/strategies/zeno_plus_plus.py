@@ -67,7 +67,8 @@ class ZenoPlusPlusOptions(StrategyOptions):
 
 class ZenoPlusPlus(Gradients):
     """v: the server's gradient on a batch of its own samples. A job refreshes it after every k
-    steps; until the job ends, the old v is used.
+    steps; until the job ends, the old v is used. If it takes more than k steps, the next job starts
+    at the first step after it.
 
     gh = g ||v|| / ||g|| ; accepted if  gamma <v, gh> - rho ||gh||^2 + gamma eps >= 0 ; then w <- w
     - eta gh (K = 1), else it is discarded.
@@ -163,7 +164,7 @@ class ZenoPlusPlus(Gradients):
         return Publish(self.weights)
 
     def _refresh_if_due(self) -> list[Decision]:
-        if self.version % self.options.refresh_every == 0 and not self.awaited:
+        if self.version - self.asked_version >= self.options.refresh_every and not self.awaited:
             return [self._refresh()]
         return []
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import runpy
 import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from builders import EXAMPLES
+from builders import EXAMPLES, Server, vector
 from safetensors.numpy import load_file
 from state_relay import Relay, begun
 
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.setup.rundir import replay_run
 from edgefl.clocks.virtual.run import run_virtual
+from edgefl.commands.new import TEMPLATES
 from edgefl.config.file import load
 from edgefl.errors import UserError
 from edgefl.record.journal import replay
 from edgefl.strategies.base.catalog import own_modules
+from edgefl.strategies.base.events_and_decisions import UpdateArrived
 from edgefl.strategies.base.strategy import Strategy
+from edgefl.streams import Streams
+from edgefl.vectors import Layout, LayoutEntry
 
 CONFIG = """
 name = "own"
@@ -135,6 +140,24 @@ def test_an_own_strategy_with_a_state_of_its_own(elsewhere: Path, tmp_path: Path
     assert result.weights.tobytes() == kept.tobytes()
     learned = [each.detach().abs().sum() for each in strategy.strategy.model.parameters()]
     assert all(each > 0 for each in learned)
+
+
+@pytest.mark.parametrize("name", ["Scaffold", "CLASS"])
+def test_a_server_rate_above_1_leaves_a_running_variance_positive(
+    tmp_path: Path, name: str
+) -> None:
+    """From weight 0 and variance 1 to 1 and 0.2, at rate 1.5: 1 - 1.5 x 0.8 would be -0.2."""
+    template = TEMPLATES / "strategy.py.txt" if name == "CLASS" else EXAMPLES / "my_scaffold.py"
+    shutil.copy(template, tmp_path / "own.py")
+    kind = runpy.run_path(str(tmp_path / "own.py"))[name]
+    entries = LayoutEntry("w", (1,), 0, "parameter", ""), LayoutEntry("v", (1,), 1, "buffer", "")
+    options = kind.Options(clients_per_round=1, server_learning_rate=1.5)
+    story = Server(kind(vector(0, 1), Layout(entries), options, Streams(1)))
+    story.start("a")
+    task, version, base = story.open.pop("a")
+    vectors = {"weights": vector(1, 0.2), "change": vector(0)}
+    story.give(UpdateArrived("a", task, version, base, vectors, {"samples": 1.0}))
+    assert story.weights == pytest.approx([1.5, 0.2])
 
 
 @pytest.mark.slow

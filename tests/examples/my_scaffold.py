@@ -5,7 +5,7 @@ al. 2020, arXiv 1910.06378, algorithm 1, option II).
 import numpy as np
 import torch
 
-from edgefl.api import Assign, LocalRule, Rounds, RoundsOptions, weighted_sum
+from edgefl.api import Assign, LocalRule, Rounds, RoundsOptions, weighted_sum, with_changes
 
 
 class ScaffoldOptions(RoundsOptions):
@@ -53,6 +53,6 @@ class Scaffold(Rounds):
         self.control = weighted_sum(
             [self.control, *changes], [1] + [1 / len(self.known)] * len(changes)
         )
-        rate = self.options.server_learning_rate
-        models = [self.weights, *(update.weights for update in updates)]
-        return weighted_sum(models, [1 - rate] + [rate / len(updates)] * len(updates))
+        shares = [self.options.server_learning_rate / len(updates)] * len(updates)
+        ends, starts = [update.weights for update in updates], [update.base for update in updates]
+        return with_changes(self.weights, ends, starts, shares, self.layout.parameters)

@@ -21,7 +21,7 @@ from edgefl.api import (
     Stop,
     StrategyEntry,
     UpdateArrived,
-    weighted_sum,
+    with_changes,
 )
 from emulator import Constant, Link, Network, parse_rate
 
@@ -31,14 +31,14 @@ class HalfOptions(RoundsOptions):
 
 
 class Half(Rounds):
-    """w <- w + rate (mean of the delivered models - w)."""
+    """w <- w + rate (mean change of the delivered models)."""
 
     Options = HalfOptions
 
     def aggregate(self, updates: list[UpdateArrived]) -> np.ndarray:
-        rate: float = self.options.server_learning_rate
-        models = [self.weights, *(update.weights for update in updates)]
-        return weighted_sum(models, [1 - rate] + [rate / len(updates)] * len(updates))
+        shares = [self.options.server_learning_rate / len(updates)] * len(updates)
+        ends, starts = [update.weights for update in updates], [update.base for update in updates]
+        return with_changes(self.weights, ends, starts, shares, self.layout.parameters)
 
 
 class Last(Selector):

@@ -6,7 +6,8 @@ Channel", algorithms 1 and 2, with corrected indices.
     slots   | none ready   | up r | up r | ... S of them | broadcast r |  next round ...
 
 Round k: each upload slot goes to the device that finished first. w_{k+1} = w_k + (1/S) sum of the
-changes of S_k. w_{k+1} goes to the next group: S_k itself, or with intentional delay S_{k-alpha},
+changes of S_k; after a lost upload with ``on_lost = "skip"``, S is the number of those that were
+received. w_{k+1} goes to the next group: S_k itself, or with intentional delay S_{k-alpha},
 which sent alpha rounds ago and has waited since.
 """
 

@@ -74,7 +74,9 @@ class LocalRule:
     ``tensor.numpy(force=True)`` copies one from it, and on the CPU shares its memory.
     """
 
-    remembers: tuple[str, ...] = ()  # names of vectors kept on the edge between tasks
+    # names of vectors kept on the edge between tasks; from a task after which one of them is not
+    # finite, none is kept
+    remembers: tuple[str, ...] = ()
     # False: one gradient at the received model, and no step. The batch has training.batch_size
     # samples, drawn uniformly, without replacement while the device has enough samples
     moves: bool = True
@@ -160,7 +162,7 @@ class LocalRule:
     def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
         """Return what the edge sends: named float32 vectors and named numbers.
 
-        The edge adds samples, steps and loss to the numbers.
+        The edge adds samples, steps, loss and pushes to the numbers: other names are the rule's.
         """
         return {"weights": run.weights_array()}, {}
 

@@ -44,6 +44,11 @@ FEDAVG = 'strategies = [{strategy = "fedavg"}]\n'
             ' needs plain SGD: expected "sgd", found "adamw"',
         ),
         (
+            'strategies = [{strategy = "fedssmu"}]\n[training]\nmomentum = 0.9',
+            "training.momentum: fedssmu computes gradients from an edge's change of weights, which"
+            " needs plain SGD: expected 0, found 0.9",
+        ),
+        (
             FEDAVG + "[devices]\nunit = 'tokens'\ntokens_per_s = 9\nspread = 'classes'",
             'devices: unit: expected "samples" with spread = "classes"',
         ),

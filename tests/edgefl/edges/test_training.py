@@ -38,7 +38,11 @@ from edgefl.protocol.messages import (
     Fresh,
     TaskFailed,
 )
+from edgefl.strategies.asofed import ASOFedOptions, Memory
 from edgefl.strategies.base.strategy import LocalRule
+from edgefl.strategies.fedac import CONTROL, Controlled, FedACOptions
+from edgefl.strategies.feddyn import Dynamic, FedDynOptions
+from edgefl.strategies.moon import Contrast, MoonOptions
 from edgefl.streams import Streams
 from emulator.compute import Rate
 
@@ -428,7 +432,8 @@ class Raises(LocalRule):
         if self.options == "remembered":
             run.memory["kept"] = object()
         weights: Any = "none" if self.options == "vectors" else run.weights.numpy()
-        return {"weights": weights}, {"odd": "none"} if self.options == "numbers" else {}
+        numbers: dict[str, Any] = {"numbers": {"odd": "none"}, "counted": {"steps": 1.0}}
+        return {"weights": weights}, numbers.get(self.options, {})
 
 
 def task(**numbers: float) -> Assignment:
@@ -468,6 +473,7 @@ def carried_out(edge: Edge[LocalRun], outputs: list[Any], now: int = 0) -> tuple
         ("payload", 6, "its update, after step 6: KeyError: 'in payload'"),
         ("vectors", 6, "its update, after step 6: ValueError: could not convert string"),
         ("numbers", 6, "its update, after step 6: ValueError: could not convert string"),
+        ("counted", 6, "its update, after step 6: ValueError: payload returned steps: expected"),
         ("remembered", 6, "what it remembers, after step 6: TypeError"),
     ],
 )
@@ -485,6 +491,47 @@ def test_a_hook_that_raises_is_a_failed_task(hook: str, told_s: int, where: str)
     assert edge.unacknowledged == {}
     edge.receive(Acknowledged(7), now)
     assert edge.open_tasks == [] and edge.memory == {}
+
+
+@pytest.mark.parametrize("number", [0.4, -1.0])
+def test_a_task_of_less_than_a_step_is_a_failed_task(number: float) -> None:
+    edge = failing("nothing")
+    told, _ = carried_out(edge, edge.receive(task(most_steps=number), 0))
+    expected = f"task 7 asks for at most {number:g} steps, expected at least 1"
+    assert told.reason == f"before its first step: ValueError: {expected}"
+
+
+class Learns(LocalRule):
+    remembers = ("finite", "model")
+
+    def payload(self, run: Any) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+        run.memory["finite"], run.memory["model"] = run.start * 0.0, run.weights
+        return super().payload(run)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Learns(None),
+        Memory(ASOFedOptions()),
+        Controlled(FedACOptions()),
+        Dynamic(FedDynOptions()),
+        Contrast(MoonOptions()),
+    ],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_a_model_that_became_infinite_leaves_the_memory_as_it_was(rule: LocalRule) -> None:
+    """The coordinator acknowledges the update, too, which it then refuses."""
+    edge = Edge("e1", linear_trainer(TrainingPlan(1, 2, math.inf)), rule, Rate(1.0))
+    edge.memory = {name: np.ones(3, np.float32) for name in rule.remembers}
+    weights, numbers = np.zeros(3, np.float32), {"alpha": 0.0, "step_factor": 1.0}
+    given = Assignment(7, 0, {"weights": weights, CONTROL: weights.copy()}, numbers)
+    sent, now = carried_out(edge, edge.receive(given, 0))
+    assert not np.isfinite(sent.vectors["weights"]).all()
+    edge.receive(Acknowledged(7), now)
+    assert {name: kept.tolist() for name, kept in edge.memory.items()} == {
+        name: [1, 1, 1] for name in rule.remembers
+    }
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "\N{PILE OF POO}", "\ud800", "\x1b"])

@@ -60,13 +60,6 @@ def test_the_step_factor_multiplies_the_way() -> None:
     assert sent({}, factor=3.0)[0] == [1.5, 6.0, 0.0]
 
 
-def test_a_run_that_became_infinite_spoils_no_memory() -> None:
-    assert sent({"v": vector(1, 1, 1), "h": vector(2, 2, 2)}, rate=float("inf"))[1] == {
-        "h": [2, 2, 2],
-        "v": [1, 1, 1],
-    }
-
-
 # ------------------------------------------------------------------ server
 def test_the_model_moves_by_the_share_of_all_samples() -> None:
     """w <- w - (n_k / N)(w_sent - z): n = 1 of 4, and no staleness weight: b's gap is 1."""

@@ -23,10 +23,11 @@ def sent(
     memory: dict[str, Any],
     epochs: int = 1,
     rate: float = 0.5,
+    momentum: float = 0.0,
     **options: Any,
 ) -> tuple[dict[str, list[float]], list[float]]:
     """Take steps from w = 0, where the gradient is (-1, -4, 0): (update, new C_i)."""
-    taught = linear_trainer(TrainingPlan(epochs, 2, rate))
+    taught = linear_trainer(TrainingPlan(epochs, 2, rate, momentum=momentum))
     rule = Controlled(FedACOptions(**options))
     task = FakeTask({"weights": np.zeros(3, np.float32), "control": vector(*control)})
     run = finished(taught, rule, task, memory)
@@ -67,8 +68,13 @@ def test_once_after_training_as_in_the_re_implementation() -> None:
     assert up["weights"] == [0.1875, 1, 0] and kept == [-0.875, -2, 0] == up["control"]
 
 
-def test_a_run_that_became_infinite_spoils_no_memory() -> None:
-    assert sent((0, 0, 0), {"control": vector(1, 1, 1)}, rate=float("inf"))[1] == [1, 1, 1]
+@pytest.mark.parametrize("correction", ["every step", "once"])
+def test_with_momentum_it_is_the_mean_of_the_gradients_themselves(correction: str) -> None:
+    """w = (0.25, 1, 0) after (-1, -4, 0), where the gradient is (-0.75, 0, 0). With v = g2 + 0.5 g1
+    w_end = (0.5625, 1.5, 0), and -w_end / 0.5 would be 1.3 and 1.5 times the mean.
+    """
+    up, kept = sent((0, 0, 0), {}, epochs=2, rate=0.25, momentum=0.5, correction=correction)
+    assert up["weights"] == [0.5625, 1.5, 0] and kept == [-0.875, -2, 0] == up["control"]
 
 
 # ------------------------------------------------------------------ server

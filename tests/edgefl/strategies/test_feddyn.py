@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from builders import Server, make
+from builders import Server, make, vector
 from trainers import FakeTask, finished, linear_trainer
 
 from edgefl.edges.training import TrainingPlan
@@ -56,18 +56,6 @@ def test_h_adds_up_what_the_device_has_moved() -> None:
     assert taught.remembered(again, rule)["h"].tolist() == [1.0, 4.0, 0.0]
 
 
-def test_a_run_that_became_infinite_leaves_h_as_it_was() -> None:
-    taught, rule = linear_trainer(TrainingPlan(1, 2, float("inf"))), Dynamic(FedDynOptions())
-    run = finished(
-        taught,
-        rule,
-        FakeTask({"weights": np.zeros(3, np.float32)}, numbers={"alpha": 0.0}),
-        {"h": np.ones(3, np.float32)},
-    )
-    taught.payload(run, rule)
-    assert taught.remembered(run, rule)["h"].tolist() == [1, 1, 1]
-
-
 # ------------------------------------------------------------------ server
 def test_the_first_term_is_over_the_selected_and_hbar_over_all_devices() -> None:
     """N = 4, S = {two}: hbar = (1/4) sum_S (w_k - w_srv), w_srv <- plain mean_S w_k + hbar."""
@@ -96,6 +84,16 @@ def test_hbar_is_the_mean_of_h_k_over_all_devices() -> None:
         assert story.strategy.weights == pytest.approx(
             before + np.mean(list(moves.values()), axis=0) + hbar, rel=1e-4, abs=1e-4
         )
+
+
+def test_with_a_lossy_download_hbar_counts_from_the_model_that_a_device_received() -> None:
+    """N = S = 2 from w = 0, received as (1, 0, 0) by a: h_a = (2, 0, 0), h_b = (1, 0, 4)."""
+    story = Server(make(FedDyn, clients_per_round=2))
+    story.start("a", "b")
+    task, version, base = story.open["a"]
+    story.open["a"] = task, version, base + vector(1, 0, 0)
+    story.deliver("a", 3, 0, 0)
+    assert story.deliver("b", 1, 0, 4)[0] == "publish 3.5 0 4", "mean (2, 0, 2) + (1.5, 0, 2)"
 
 
 def test_alpha_of_a_device_is_weighed_by_its_share_of_the_samples() -> None:

@@ -219,6 +219,14 @@ def test_gsgm_s_edge_that_failed_starts_again_from_its_own_last_step() -> None:
     }
 
 
+def test_gsgm_s_momentum_is_the_mean_of_those_that_delivered() -> None:
+    """P = 4, two fail: acc = 2/4 (2, 0), and Mom is the mean (2, 0) of the two."""
+    server = served(GSGM, momentum=0.5)
+    server.send("a", 2, 0), server.close("b"), server.close("c"), server.send("d", 2, 0)
+    server.send("a", 0, 0), server.send("b", 0, 0)
+    assert server.weights == [-3, 0], "u = (2, 0), then .5 Mom"
+
+
 def test_gsgm_s_last_step_of_a_round_takes_what_is_left() -> None:
     """P = 3, K = 2: the third gradient makes a step alone, and is a third of the momentum."""
     server = served(GSGM, "abc", momentum=0.5)

@@ -70,6 +70,19 @@ def test_the_total_loss_is_equation_4() -> None:
     )
 
 
+def test_a_low_temperature_overflows_nothing() -> None:
+    """Cosines (-1, 1) and (1, 0) at T = 0.01: log(1 + e^200) = 200 and log(1 + e^-100) = 0."""
+    run = SimpleNamespace(
+        start=[[-1.0, 0.0], [1.0, 0.0]], memory={"previous": [[1.0, 0], [0, 1.0]]}
+    )
+    local = torch.tensor([[1.0, 0.05], [1.0, 0.0]], requires_grad=True)
+    contrast = rule(temperature=0.01)
+    loss = contrast.extra_loss(run, (None, None), local, lambda rows, _: torch.tensor(rows))
+    loss.backward()
+    assert loss.item() == pytest.approx(100, rel=0.01)
+    assert local.grad.isfinite().all() and local.grad[0].abs().max() > 1
+
+
 # ------------------------------------------------------------------ on a real model
 def build() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
@@ -124,21 +137,6 @@ def test_the_device_keeps_its_own_trained_model() -> None:
         list(kept) == ["previous"]
         and kept["previous"].tolist() == run.weights.tolist() != START.tolist()
     )
-
-
-def test_a_run_that_became_infinite_is_not_kept() -> None:
-    taught = Trainer(
-        Workspace(build),
-        ROWS,
-        ANSWERS,
-        cross_entropy,
-        TrainingPlan(1, 2, float("inf")),
-        Streams(1),
-        "e1",
-    )
-    run = finished(taught, rule(), FakeTask({"weights": START}), {"previous": OTHER})
-    taught.payload(run, rule())
-    assert taught.remembered(run, rule())["previous"].tolist() == OTHER.tolist()
 
 
 def test_a_model_without_a_linear_layer_is_refused() -> None:

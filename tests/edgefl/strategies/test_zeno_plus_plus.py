@@ -110,6 +110,9 @@ def test_the_server_s_gradient_is_made_anew_every_k_steps_and_used_until_then() 
     )
     assert give_own(server, -1, 0) == []
     assert server.send("a", 1, 0)[1].startswith("discard"), "by the new one"
+    server.send("b", -1, 0)
+    (job,) = [decision.job for decision in server.decisions if isinstance(decision, RunJob)]
+    assert job.weights.tolist() == server.weights, "the refresh of version 4 was postponed"
 
 
 def test_a_failed_refresh_leaves_the_old_gradient() -> None:
