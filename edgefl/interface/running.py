@@ -47,7 +47,7 @@ from edgefl.plugins.sweep.search import planned
 from edgefl.plugins.sweep.settings import quoted
 from edgefl.record.files import METRICS
 from edgefl.results.progress import LiveView, Pace
-from edgefl.results.read import TableTail, number
+from edgefl.results.read import TableTail
 from edgefl.results.run_files import read_config, title
 from edgefl.results.summary import INTERRUPTED
 from edgefl.results.tables import Grid, GridColumn
@@ -67,7 +67,7 @@ class ModelScores:
     ``run``: its name in ``Runs``, such as "fedavg" or "fedavg/seed2"; ``directory``: its folder.
     ``strategy``: its name in tables. ``emulated_s``, ``wall_s``: seconds since the run began.
     ``bytes_up``, ``bytes_down``: sent by all edges together, and to them. ``numbers``: all numbers
-    of the row of metrics.csv, by column.
+    of the row of metrics.csv, by column; a score of a diverged model may be NaN or infinite.
     """
 
     run: str
@@ -140,7 +140,7 @@ class Evaluations:
 
 
 def _evaluation(directory: Path, config: Mapping[str, Any], row: Mapping[str, str]) -> ModelScores:
-    values = {key: value for key, text in row.items() if (value := number(text)) is not None}
+    values = {key: float(text) for key, text in row.items() if text}
     return ModelScores(
         title(directory).replace(" seed ", "/seed"),
         str(config["run"]["strategy"]),

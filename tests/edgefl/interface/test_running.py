@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 import os
 import re
 import signal
@@ -320,6 +321,24 @@ def test_a_run_ends_although_the_rows_of_another_came_first(tmp_path: Path) -> N
     (tmp_path / "a" / "metrics.csv").write_text(f"{columns}\n1,1.0,1.0,5,5\n")
     assert scored(tmp_path / "b") is None
     assert scored(tmp_path / "a") == "stopped by a callback"
+
+
+def test_callbacks_get_the_scores_of_a_model_that_has_diverged(tmp_path: Path) -> None:
+    seen: list[ModelScores] = []
+    evaluations = running.Evaluations(lambda scores: seen.append(scores))
+    scored = evaluations.scored()
+    assert scored is not None
+    (tmp_path / "config.toml").write_text('seed = 1\nrun = { strategy = "a" }')
+    (tmp_path / "metrics.csv").write_text(
+        "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
+        "1,1.0,1.0,inf,nan,0.1,5,5\n"
+        "2,2.0,2.0,,-inf,nan,9,9\n"
+    )
+    assert scored(tmp_path) is None and evaluations.failure is None
+    diverged, further = seen
+    assert math.isnan(diverged.test_loss) and diverged.numbers["train_loss"] == math.inf
+    assert math.isnan(further.accuracy) and further.test_loss == -math.inf
+    assert further.bytes_up == 9 and "train_loss" not in further.numbers, "an empty field is none"
 
 
 def test_what_a_callback_raises_comes_after_a_clean_stop(tmp_path: Path) -> None:
