@@ -179,6 +179,11 @@ def test_what_other_processes_cannot_find_is_one_line(found: Any, line: str) -> 
         ),
         ({"config": SMALL, "resume": "runs/small"}, "resume: goes on with the runs of a folder"),
         ({"resume": "runs/small"}, "--resume runs/small: no such directory"),
+        ({"config": SMALL, "workers": "2"}, "workers: expected a whole number, found '2'"),
+        ({"config": SMALL, "workers": 1.5}, "workers: expected a whole number, found 1.5"),
+        ({"config": SMALL, "workers": None}, "workers: expected a whole number, found None"),
+        ({"config": SMALL, "overrides": 5}, "overrides: expected a dict of keys and values, or"),
+        ({"config": SMALL, "overrides": [5]}, "overrides: expected a dict of keys and values, or"),
         ({"config": {**SMALL, "data": 3}}, "expected a class, a function or a name, found int"),
         (
             {"config": SMALL, "clock": "wall", "overrides": {"network.host": "0.0.0.0"}},
@@ -296,14 +301,14 @@ def test_workers_change_nothing(seeds: list[int], tmp_path: Path) -> None:
     if len(config["strategies"]) == 3:
         config["strategies"][2] = {"strategy": FedAsync, "label": "again"}
     counts = []
-    for workers in (1, 2):
+    for workers in (1, 2.0):
         seen: list[tuple[str, int]] = []
 
         def look(scores: ModelScores, seen: list[Any] = seen) -> bool:
             seen.append((scores.run, scores.version))
             return scores.version == 4
 
-        quiet_run(config, workers=workers, out=f"with{workers}", on_evaluation=[look])
+        quiet_run(config, workers=workers, out=f"with{workers:g}", on_evaluation=[look])
         counts.append(sorted(seen))
     assert counts[0] == counts[1] and len(counts[0]) >= 10
     assert bytes_of(tmp_path / "with1") == bytes_of(tmp_path / "with2")
