@@ -236,7 +236,6 @@ def _written(
         yield parquet
 
 
-SAME = {"time": "emulated_s", "versions": "version", "rounds": "round", "energy": "joules"}
 BOTH = {"yx": "xy", "x,y": "xy", "y,x": "xy"}  # of --log
 
 Out = Annotated[
@@ -324,7 +323,7 @@ def plot(
         raise UserError("plot: expected DIR, the directory of an experiment or of a run")
     style = PlotStyle(
         width=width,
-        x=SAME.get(x, x),
+        x=x,
         xlim=limits("--xlim", xlim),
         ylim=limits("--ylim", ylim),
         log=BOTH.get(log, log),

@@ -39,10 +39,11 @@ class Dataset:
 
     Images are (n, channels, height, width) as uint8 or float32, texts (n, length) as int32 token
     numbers, labels (n,) as int64. ``mean`` and ``std`` are in the units of the samples, one number
-    for all channels or one for each; tensors are (x - mean) / std. ``pixel_max``: the largest
-    possible value of a pixel; None: 255 for uint8, unknown for float32. ``vocabulary``: number of
-    token numbers of texts; 0 for images. ``pinned``: the digest, if it was computed when the files
-    were parsed. ``words``: a file with the words of the token numbers from 2 on.
+    for all channels (a number alone becomes a tuple) or one for each; tensors are (x - mean) / std.
+    ``pixel_max``: the largest possible value of a pixel; None: 255 for uint8, unknown for float32.
+    ``vocabulary``: number of token numbers of texts; 0 for images. ``pinned``: the digest, if it
+    was computed when the files were parsed. ``words``: a file with the words of the token numbers
+    from 2 on.
 
     ``tokens``: the targets of texts (n, 2, length) that a pretrained model's tokenizer has encoded
     (``edgefl.data.encoding``): "labels", or "next" for the next tokens of the second part; "" for
@@ -59,11 +60,17 @@ class Dataset:
     vocabulary: int = 0
     pinned: str = ""
     words: Path | None = None
-    # other columns of the training samples: name -> numbers (n,), for the natural partition
+    # other columns of the training samples: name -> numbers or texts (n,), for a partition
     columns: Mapping[str, np.ndarray] = field(default_factory=dict)
     pixel_max: float | None = None
     tokens: Literal["", "labels", "next"] = ""
     tokenizer: str = ""
+
+    def __post_init__(self) -> None:
+        for key in ("mean", "std"):
+            value: Any = getattr(self, key)
+            if isinstance(value, int | float | np.number):
+                object.__setattr__(self, key, (float(value),))  # the class is frozen
 
     @classmethod
     def of(cls, arrays: Sequence[np.ndarray], about: Mapping[str, Any], **more: Any) -> Dataset:

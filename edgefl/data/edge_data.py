@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -266,8 +267,6 @@ def check(name: str, found: Any) -> None:
         raise UserError(
             f"data {name!r} returned {type(found).__name__}, expected edgefl.api.Dataset"
         )
-    if not all(std > 0 for std in found.std):
-        raise UserError(f"data {name!r}: std is {found.std}, expected numbers above 0")
     for part, samples, labels in (
         ("train", found.train_x, found.train_y),
         ("test", found.test_x, found.test_y),
@@ -300,15 +299,44 @@ def check(name: str, found: Any) -> None:
         _check_range(name, f"labels in {part}_y", labels, found.classes, "classes")
         if found.vocabulary:
             _check_range(name, f"tokens in {part}_x", samples, found.vocabulary, "vocabulary")
-    for column, numbers in found.columns.items():
-        if len(numbers) != len(found.train_y):
+    check_details(f"data {name!r}", found)
+    if not all(std > 0 for std in found.std):
+        raise UserError(f"data {name!r}: std is {found.std}, expected numbers above 0")
+
+
+def check_details(what: str, found: Dataset) -> None:
+    """UserError unless ``classes``, ``mean``, ``std`` and the columns have the form they need.
+
+    ``what``: the data or the task with this data set, for the message.
+    """
+    _check_whole(what, "classes", found.classes)
+    channels = 1 if found.vocabulary else math.prod(np.shape(found.train_x)[1:2])
+    for key in ("mean", "std"):
+        numbers = np.array(getattr(found, key), dtype=object).ravel()
+        if not all(isinstance(each, int | float | np.number) for each in numbers):
+            raise UserError(f"{what}: {key} is {getattr(found, key)!r}, expected numbers")
+        if len(numbers) not in (1, channels):
+            many = f", or {channels}, one for each channel" if channels > 1 else ""
+            raise UserError(f"{what}: {key} has {len(numbers)} numbers, expected 1{many}")
+    for column, values in found.columns.items():
+        if not isinstance(values, np.ndarray):
             raise UserError(
-                f"data {name!r}: {len(numbers)} numbers in the column {column!r}, expected one for"
-                f" each of the {len(found.train_y)} training samples"
+                f"{what}: the column {column!r} is {type(values).__name__}, expected a numpy array"
+            )
+        if values.shape != (len(found.train_y),):
+            raise UserError(
+                f"{what}: the column {column!r} has the shape {values.shape}, expected one value"
+                f" for each training sample, ({len(found.train_y)},)"
             )
 
 
+def _check_whole(what: str, key: str, value: Any) -> None:
+    if not isinstance(value, int | np.integer):
+        raise UserError(f"{what}: {key} is {value!r}, expected a whole number")
+
+
 def _check_range(name: str, what: str, numbers: np.ndarray, most: int, key: str) -> None:
+    _check_whole(f"data {name!r}", key, most)
     if not np.issubdtype(numbers.dtype, np.integer):
         raise UserError(f"data {name!r}: {what} are {numbers.dtype}, expected whole numbers")
     if not numbers.size:  # with data.source = "local" one side may have no samples of a part

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -47,7 +48,7 @@ from edgefl.plugins.sweep.search import planned
 from edgefl.plugins.sweep.settings import quoted
 from edgefl.record.files import METRICS
 from edgefl.results.progress import LiveView, Pace
-from edgefl.results.read import TableTail, number
+from edgefl.results.read import TableTail
 from edgefl.results.run_files import read_config, title
 from edgefl.results.summary import INTERRUPTED
 from edgefl.results.tables import Grid, GridColumn
@@ -67,7 +68,7 @@ class ModelScores:
     ``run``: its name in ``Runs``, such as "fedavg" or "fedavg/seed2"; ``directory``: its folder.
     ``strategy``: its name in tables. ``emulated_s``, ``wall_s``: seconds since the run began.
     ``bytes_up``, ``bytes_down``: sent by all edges together, and to them. ``numbers``: all numbers
-    of the row of metrics.csv, by column.
+    of the row of metrics.csv, by column; a score of a diverged model may be NaN or infinite.
     """
 
     run: str
@@ -140,7 +141,7 @@ class Evaluations:
 
 
 def _evaluation(directory: Path, config: Mapping[str, Any], row: Mapping[str, str]) -> ModelScores:
-    values = {key: value for key, text in row.items() if (value := number(text)) is not None}
+    values = {key: float(text) for key, text in row.items() if text}
     return ModelScores(
         title(directory).replace(" seed ", "/seed"),
         str(config["run"]["strategy"]),
@@ -245,11 +246,13 @@ def _power(
     """Return the workers to use. UserError for what does not go together, and for code that other
     processes cannot import.
     """
+    if not (isinstance(workers, Real) and float(workers).is_integer()):
+        raise UserError(f"workers: expected a whole number, found {workers!r}")
     if workers < 1:
         raise UserError(f"workers: expected at least 1, found {workers}")
     if engine not in (names := [each.value for each in EngineName]):
         raise UserError(f"engine: expected one of {', '.join(names)}, found {engine!r}")
-    power = power_of(clock, workers, EngineName(engine), ray_address)
+    power = power_of(clock, int(workers), EngineName(engine), ray_address)
     if clock == WALL or power.engine is EngineName.ray:
         for name in (*own_names(experiment), *server_code(experiment)):
             if name.startswith(f"{catalog.MAIN}:"):
@@ -466,12 +469,18 @@ def config_of(config: ConfigLike) -> Config:
 def changes(overrides: Changes) -> Changes:
     """Return changes with names in place of classes and functions. One text is one change.
 
-    UserError for None: no change removes a key.
+    UserError for None: no change removes a key. UserError for what are no changes.
     """
     if isinstance(overrides, str):
         return [overrides]
     if not isinstance(overrides, Mapping):
-        return overrides
+        words = list(overrides) if isinstance(overrides, Iterable) else [overrides]
+        if not all(isinstance(each, str) for each in words):
+            raise UserError(
+                "overrides: expected a dict of keys and values, or texts such as"
+                f' "training.epochs=2", found {overrides!r}'
+            )
+        return words
     for key, value in overrides.items():
         if value is None:
             raise UserError(f"{as_override(key)}: expected a value, found None")

@@ -343,7 +343,7 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
     # ------------------------------------------------------------------ answers
     def compare(
         self,
-        baseline: str | None = None,
+        baseline: str | LoadedRun | None = None,
         *,
         x: str | None = None,
         target: float | None = None,
@@ -354,13 +354,22 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
     ) -> RunComparison:
         """Return the table of ``edgefl compare``; the arguments are its options.
 
-        UserError for an unknown baseline or x, and if a target is needed and the runs have none in
-        common.
+        ``baseline``: the name of a strategy, or one of its runs. UserError for an unknown baseline
+        or x, and if a target is needed and the runs have none in common.
         """
-        question = Question(baseline, x, target, accuracy, method, effect)
+        question = Question(self._baseline(baseline), x, target, accuracy, method, effect)
         with _of_version(*self.paths):
             found = compare.answer(self.paths, question)
         return RunComparison(compare.with_ages(found, self._files) if age else found, self.paths)
+
+    def _baseline(self, given: str | LoadedRun | None) -> str | None:
+        """Return the name of the strategy that is the baseline."""
+        run = self._runs.get(given) if isinstance(given, str) else given
+        if isinstance(run, LoadedRun):
+            return run.name
+        if not isinstance(given, str | None):
+            raise UserError(f"baseline: expected the name of a strategy or a run, found {given!r}")
+        return given
 
     @cached_property
     def _strategies(self) -> dict[str, list[LoadedRun]]:
@@ -401,6 +410,9 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
         option that means nothing for it, and runs that do not have it.
         """
         given = [] if ax is None else [*np.ravel(np.asarray(ax, dtype=object))]
+        for each in given:
+            if not hasattr(each, "get_figure"):
+                raise UserError(f"ax: expected axes of matplotlib, found {each!r}")
         if len(given) == 1 and not x:
             x = next(iter(gallery.find(kind).X), "")
         style = PlotStyle(width, x, xlim, ylim, log, title, target, labels or {})
@@ -412,7 +424,7 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
         self,
         path: PathLike = "report.html",
         *,
-        baseline: str | None = None,
+        baseline: str | LoadedRun | None = None,
         target: float | None = None,
     ) -> Path:
         """Write the HTML file of ``edgefl report``, which replaces an earlier one; return its path.
@@ -424,7 +436,7 @@ class Runs(RunTables, Mapping[str, LoadedRun]):
         out = Path(path)
         document.check(out)
         with _of_version(*self.paths):
-            document.write(self.paths, out, Question(baseline, target=target))
+            document.write(self.paths, out, Question(self._baseline(baseline), target=target))
         return out
 
     def follow(self, poll_s: float = POLL_S) -> Iterator[dict[str, Any]]:

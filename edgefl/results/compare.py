@@ -265,6 +265,8 @@ class Question:
         ):
             if value not in valid:
                 raise UserError(f"--{option} {value}: there is no such one{nearest(value, valid)}")
+        summary.check_number("--target", self.target)
+        summary.check_number("--effect", self.effect)
         effect = self.effect
         if effect is not None and (self.baseline is None or not 0 < effect < math.inf):
             expected = "a difference above 0" if self.baseline else "it with --baseline"

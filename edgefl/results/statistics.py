@@ -208,8 +208,13 @@ def power(effect: float, n: int, confidence: float = CONFIDENCE) -> float:
     from scipy.special import nctdtr
 
     centre, quantile = abs(effect) * math.sqrt(n), _t_quantile(confidence, n - 1)
-    beyond = 1.0 - nctdtr(n - 1, centre, quantile) + nctdtr(n - 1, centre, -quantile)
-    return float(beyond)
+    below, missed = (float(nctdtr(n - 1, centre, end)) for end in (-quantile, quantile))
+    # SciPy returns NaN for many large effects
+    if math.isnan(below):  # only where it is less than 1e-15
+        below = 0.0
+    if math.isnan(missed):  # only where it is 0 or 1
+        missed = float(centre <= quantile)
+    return 1.0 - missed + below
 
 
 def seeds_needed(effect: float, confidence: float = CONFIDENCE) -> int | None:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Real
 from statistics import pstdev
 from typing import Any
 
@@ -84,7 +85,11 @@ AXES = {
         Axis("joules", ("joules",), "J", "joules", NO_JOULES),
     )
 }
-ALIASES = {"round": "version", "rounds": "version", "time": "emulated_s", "energy": "joules"}
+ALIASES = {
+    **dict.fromkeys(("round", "rounds", "versions"), "version"),
+    "time": "emulated_s",
+    "energy": "joules",
+}
 
 
 def axis_named(name: str) -> Axis:
@@ -137,6 +142,12 @@ def to_target(evaluated: Evaluations, target: float | None, score: Score) -> flo
     if target is None:
         return None
     return next((x for x, value in evaluated if score.reaches(value, target)), None)
+
+
+def check_number(option: str, value: object) -> None:
+    """UserError unless the value of a user's option is a number, or None: there is none."""
+    if not isinstance(value, Real | None):
+        raise UserError(f"{option} {value!r}: expected a number")
 
 
 def check_target(target: float | None, score: Score) -> None:

@@ -46,7 +46,7 @@ ODD = """
 import numpy as np
 from torch import nn
 
-from edgefl.api import Rounds, Section, Task
+from edgefl.api import Dataset, Rounds, Section, Task
 
 
 def split(labels, edges, options, rng):
@@ -67,6 +67,11 @@ def split_nothing():
 
 def module():
     return Task(None, nn.Linear(4, 2))
+
+
+def listed():
+    x, y = np.zeros((4, 1, 2, 2), np.float32), np.arange(4) % 2
+    return Task(Dataset(x, y, x, y, 2, columns={"user": [0, 1, 2, 3]}), Weird)
 
 
 class Weird:
@@ -215,6 +220,11 @@ def test_an_own_model_with_options(elsewhere: Path) -> None:
             'name = "own"',
             'name = "own"\ntask = "odd.py:split_nothing"',
             "task 'odd.py:split_nothing' returned NoneType, expected edgefl.api.Task",
+        ),
+        (
+            'name = "own"',
+            'name = "own"\ntask = "odd.py:listed"',
+            "task 'odd.py:listed': the column 'user' is list, expected a numpy array",
         ),
         (
             'name = "own"',

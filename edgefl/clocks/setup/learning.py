@@ -165,6 +165,7 @@ def own_task(experiment: Experiment, base: Path | None) -> tuple[Task, material.
         raise UserError(
             f"task {experiment.task!r} returned {type(task).__name__}, expected edgefl.api.Task"
         )
+    material.check_details(f"task {experiment.task!r}", task.dataset)
     check_finite(task.dataset, f"of the task {experiment.task!r}")
     return task, material.EdgeData(task.dataset, material.cut(experiment, base, task.dataset))
 

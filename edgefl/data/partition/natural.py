@@ -41,12 +41,20 @@ def split(
 ) -> list[np.ndarray]:
     """Return sorted sample indices of each edge.
 
-    UserError if there is no such column, or fewer values than edges.
+    UserError if there is no such column, if its values have no order, or for fewer values than
+    edges.
     """
     name = _column(options.key, columns)
     values = columns[name]
-    order = np.argsort(values, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(values[order])) + 1)
+    try:
+        order = np.argsort(values, kind="stable")
+    except TypeError as error:  # objects, such as texts with a None among them
+        raise UserError(
+            f"partition natural: the column {name!r} cannot be sorted ({error}): expected numbers"
+            " or texts alone"
+        ) from error
+    ordered = values[order]
+    groups = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
     groups = [group for group in groups if len(group) >= options.min_samples]
     if len(groups) < edges:
         enough = f" with at least {options.min_samples} samples" if options.min_samples > 1 else ""

@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ import numpy as np
 from edgefl.errors import UserError, nearest, needs
 from edgefl.results.read import MISSING
 from edgefl.results.run_files import RunFiles, find, replace_file
-from edgefl.results.summary import unit_up_to
+from edgefl.results.summary import ALIASES, check_number, unit_up_to
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,15 +34,18 @@ if TYPE_CHECKING:
 WIDTHS = {"column": 3.33, "page": 7.0}  # inches: a column and the text of an ACM or IEEE page
 FORMATS = ("png", "pdf", "svg")
 Limits = tuple[float | None, float | None]
+# a user's word for an x -> its name in ``Plot.X``; figures have an axis of rounds, too
+SAME = {**ALIASES, "round": "round", "rounds": "round"}
 
 
 @dataclass(frozen=True, slots=True)
 class PlotStyle:
     """What a user may choose about a figure; each default is the figure's own choice.
 
-    ``width``: a key of WIDTHS. ``x``: one of the figure's ``X``. ``xlim`` and ``ylim``: in the
-    units that the axes show. ``log``: "", "x", "y" or "xy". ``target``: an accuracy from 0 to 1.
-    ``labels``: texts in place of the names of strategies, and of the axes "x" and "y".
+    ``width``: a key of WIDTHS. ``x``: one of the figure's ``X``, or a word for it in SAME. ``xlim``
+    and ``ylim``: in the units that the axes show. ``log``: "", "x", "y" or "xy". ``target``: an
+    accuracy from 0 to 1. ``labels``: texts in place of the names of strategies, and of the axes "x"
+    and "y".
     """
 
     width: str = ""
@@ -60,13 +64,33 @@ class PlotStyle:
             raise UserError(f"--width {self.width}: {expected}{nearest(self.width, WIDTHS)}")
         if self.log not in ("", "x", "y", "xy"):
             raise UserError(f"--log {self.log}: expected x, y or xy")
+        object.__setattr__(self, "x", SAME.get(self.x, self.x))  # the class is frozen
         for option, limits in (("--xlim", self.xlim), ("--ylim", self.ylim)):
-            ends = [end for end in limits or () if end is not None]
-            if limits is not None and not (
-                ends and all(map(math.isfinite, ends)) and sorted({*ends}) == ends
-            ):
-                shown = ("" if end is None else f"{end:g}" for end in limits)
-                raise refused_limits(option, ",".join(shown))
+            if limits is not None and not _are_limits(limits):
+                raise refused_limits(option, _shown(limits))
+        check_number("--target", self.target)
+        if not isinstance(self.labels, Mapping):
+            raise UserError(f"labels: expected a dict of names and texts, found {self.labels!r}")
+        labels = {f"--label {name}": text for name, text in self.labels.items()}
+        for option, text in {"--title": self.title, **labels}.items():
+            if not isinstance(text, str):
+                raise UserError(f"{option}: expected a text, found {text!r}")
+
+
+def _are_limits(limits: object) -> bool:
+    """Whether these are a lower and an upper end; a missing one is None."""
+    if not isinstance(limits, tuple | list) or len(limits) > 2:
+        return False
+    ends = [end for end in limits if end is not None]
+    if not ends or not all(isinstance(end, Real) and math.isfinite(end) for end in ends):
+        return False
+    return sorted({*ends}) == ends
+
+
+def _shown(limits: object) -> str:
+    ends = limits if isinstance(limits, tuple | list) else [limits]
+    texts = (f"{end:g}" if isinstance(end, Real) else f"{end}" for end in ends)
+    return ",".join("" if end is None else text for end, text in zip(ends, texts))
 
 
 def refused_limits(option: str, text: str) -> UserError:

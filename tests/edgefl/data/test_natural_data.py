@@ -80,6 +80,16 @@ def test_an_edge_has_one_writer_s_samples() -> None:
     assert shares(1, key="writer", min_samples=3) == [[1, 2, 5]]
 
 
+@pytest.mark.parametrize("kind", [str, object])
+def test_a_column_may_have_texts(kind: type) -> None:
+    users = {"user": np.array(["bo", "al", "al", "cy", "bo", "al"], kind)}
+    parts = natural.split(np.zeros(6), 3, natural.Options(), rng(), users)
+    assert sorted(part.tolist() for part in parts) == [[0, 4], [1, 2, 5], [3]]
+    mixed = {"user": np.array(["bo", None, "al"], object)}
+    with pytest.raises(UserError, match=r"natural: the column 'user' cannot be sorted .*alone"):
+        natural.split(np.zeros(3), 2, natural.Options(), rng(), mixed)
+
+
 def test_all_writers_are_dealt_out_to_fewer_edges() -> None:
     assert shares(2, key="writer", keys="all") == [[1, 2, 5], [0, 3, 4]]
 

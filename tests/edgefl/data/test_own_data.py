@@ -35,7 +35,24 @@ TEXTS = np.full((6, 4), 5, np.int32)
             Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=5),
             r"tokens in train_x are 5 to 5, expected 0 to 4 \(vocabulary = 5",
         ),
-        (Dataset(X, Y, X, Y, 3, columns={"author": Y[1:]}), "5 numbers in the column 'author'"),
+        (
+            Dataset(X, Y, X, Y, 3, columns={"author": Y[1:]}),
+            r"'author' has the shape \(5,\), expected one value for each .*, \(6,\)",
+        ),
+        (Dataset(X, Y, X, Y, 3, columns={"user": [*"aabbcc"]}), "'user' is list, expected a numpy"),
+        (Dataset(X, Y, X, Y, 3, mean=(0.1, 0.1, 0.1)), "mean has 3 numbers, expected 1$"),
+        (
+            Dataset(X.repeat(3, axis=1), Y, X.repeat(3, axis=1), Y, 3, std=(1.0, 2.0)),
+            "std has 2 numbers, expected 1, or 3, one for each channel",
+        ),
+        (Dataset(X, Y, X, Y, 3, mean=None), "mean is None, expected numbers"),
+        (Dataset(X, Y, X, Y, 3, std=("1",)), r"std is \('1',\), expected numbers"),
+        (Dataset(X, Y, X, Y, 3.0), "classes is 3.0, expected a whole number"),
+        (Dataset(X, Y, X, Y, "3"), "classes is '3', expected a whole number"),
+        (
+            Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6.0),
+            "vocabulary is 6.0, expected a whole number",
+        ),
     ],
 )
 def test_a_wrong_data_set_is_one_line(found: object, complaint: str) -> None:
@@ -46,6 +63,14 @@ def test_a_wrong_data_set_is_one_line(found: object, complaint: str) -> None:
 def test_a_good_data_set_passes_also_without_training_samples() -> None:
     check("own.py:load", Dataset(X[:0], Y[:0], X, Y, 3))
     check("own.py:load", Dataset(TEXTS, Y, TEXTS, Y, 3, vocabulary=6))
+
+
+def test_one_number_is_the_mean_of_all_channels() -> None:
+    found = Dataset(X, Y, X, Y, 3, mean=0.5, std=np.float32(2.0))
+    check("own.py:load", found)
+    assert found.digest() == Dataset(X, Y, X, Y, 3, mean=(0.5,), std=(2.0,)).digest()
+    rgb = X.repeat(3, axis=1)
+    check("own.py:load", Dataset(rgb, Y, rgb, Y, 3, mean=0.5, std=(1.0, 2.0, np.float32(3.0))))
 
 
 F = np.zeros((6, 1, 2, 2), np.float32)

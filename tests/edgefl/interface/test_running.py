@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import math
 import os
 import re
 import signal
@@ -178,6 +179,11 @@ def test_what_other_processes_cannot_find_is_one_line(found: Any, line: str) -> 
         ),
         ({"config": SMALL, "resume": "runs/small"}, "resume: goes on with the runs of a folder"),
         ({"resume": "runs/small"}, "--resume runs/small: no such directory"),
+        ({"config": SMALL, "workers": "2"}, "workers: expected a whole number, found '2'"),
+        ({"config": SMALL, "workers": 1.5}, "workers: expected a whole number, found 1.5"),
+        ({"config": SMALL, "workers": None}, "workers: expected a whole number, found None"),
+        ({"config": SMALL, "overrides": 5}, "overrides: expected a dict of keys and values, or"),
+        ({"config": SMALL, "overrides": [5]}, "overrides: expected a dict of keys and values, or"),
         ({"config": {**SMALL, "data": 3}}, "expected a class, a function or a name, found int"),
         (
             {"config": SMALL, "clock": "wall", "overrides": {"network.host": "0.0.0.0"}},
@@ -295,14 +301,14 @@ def test_workers_change_nothing(seeds: list[int], tmp_path: Path) -> None:
     if len(config["strategies"]) == 3:
         config["strategies"][2] = {"strategy": FedAsync, "label": "again"}
     counts = []
-    for workers in (1, 2):
+    for workers in (1, 2.0):
         seen: list[tuple[str, int]] = []
 
         def look(scores: ModelScores, seen: list[Any] = seen) -> bool:
             seen.append((scores.run, scores.version))
             return scores.version == 4
 
-        quiet_run(config, workers=workers, out=f"with{workers}", on_evaluation=[look])
+        quiet_run(config, workers=workers, out=f"with{workers:g}", on_evaluation=[look])
         counts.append(sorted(seen))
     assert counts[0] == counts[1] and len(counts[0]) >= 10
     assert bytes_of(tmp_path / "with1") == bytes_of(tmp_path / "with2")
@@ -320,6 +326,24 @@ def test_a_run_ends_although_the_rows_of_another_came_first(tmp_path: Path) -> N
     (tmp_path / "a" / "metrics.csv").write_text(f"{columns}\n1,1.0,1.0,5,5\n")
     assert scored(tmp_path / "b") is None
     assert scored(tmp_path / "a") == "stopped by a callback"
+
+
+def test_callbacks_get_the_scores_of_a_model_that_has_diverged(tmp_path: Path) -> None:
+    seen: list[ModelScores] = []
+    evaluations = running.Evaluations(lambda scores: seen.append(scores))
+    scored = evaluations.scored()
+    assert scored is not None
+    (tmp_path / "config.toml").write_text('seed = 1\nrun = { strategy = "a" }')
+    (tmp_path / "metrics.csv").write_text(
+        "version,emulated_s,wall_s,train_loss,test_loss,accuracy,bytes_up,bytes_down\n"
+        "1,1.0,1.0,inf,nan,0.1,5,5\n"
+        "2,2.0,2.0,,-inf,nan,9,9\n"
+    )
+    assert scored(tmp_path) is None and evaluations.failure is None
+    diverged, further = seen
+    assert math.isnan(diverged.test_loss) and diverged.numbers["train_loss"] == math.inf
+    assert math.isnan(further.accuracy) and further.test_loss == -math.inf
+    assert further.bytes_up == 9 and "train_loss" not in further.numbers, "an empty field is none"
 
 
 def test_what_a_callback_raises_comes_after_a_clean_stop(tmp_path: Path) -> None:

@@ -256,9 +256,14 @@ def test_a_comparison_is_the_table_of_the_command(runs: Runs, folder: Path) -> N
         ({"target": 90}, "--target 90: expected an accuracy up to 1, such as 0.9 for 90 %"),
         ({"effect": 0.01}, "--effect 0.01: expected it with --baseline"),
         ({"x": "byte"}, "--x byte: there is no such x (nearest: 'bytes')"),
+        ({"target": "0.9"}, "--target '0.9': expected a number"),
+        ({"effect": "0.1", "baseline": "fedavg"}, "--effect '0.1': expected a number"),
+        ({"baseline": 1}, "baseline: expected the name of a strategy or a run, found 1"),
     ):
         with pytest.raises(UserError, match=f"^{re.escape(told)}"):
             runs.compare(**wrong)
+    for run in (runs["fedavg/seed2"], "fedavg/seed2"):
+        assert runs.compare(baseline=run, target=np.float32(0.5)).answer.baseline == "fedavg"
     assert "mean_model_age_s_mean" in runs.compare(age=True).frame()
 
 
@@ -327,13 +332,34 @@ def test_a_figure_that_cannot_be_drawn_is_one_line(runs: Runs, pyplot: object) -
         runs.plot("acuracy")
     with pytest.raises(UserError, match="nothing to draw"):
         runs.plot("slots")
-    for wrong in ({"width": "colum"}, {"log": "z"}, {"ylim": (2, 1)}, {"xlim": (None, None)}):
-        with pytest.raises(UserError, match=f"^--{next(iter(wrong))} .*expected"):
+    for wrong in (
+        *({"width": "colum"}, {"log": "z"}, {"ylim": (2, 1)}, {"xlim": (None, None)}),
+        *({"xlim": 10}, {"xlim": (0, 10, 20)}, {"ylim": "0,1"}, {"ylim": ("0", None)}),
+        *({"target": "0.9"}, {"title": 5}, {"labels": {"fedavg": 5}}, {"labels": ["A"]}, {"ax": 5}),
+    ):
+        (option,) = wrong
+        with pytest.raises(UserError, match=f"^(--)?{option.rstrip('s')}.*: expected"):
             runs.plot("loss", **wrong)
     before = pyplot.get_fignums()
     with pytest.raises(UserError, match="--label nobody: not in this figure"):
         runs.plot("loss", labels={"nobody": "x"})
     assert pyplot.get_fignums() == before
+
+
+@pytest.mark.parametrize(
+    ("word", "label"),
+    [
+        ("time", "Emulated time (s)"),
+        ("emulated_s", "Emulated time (s)"),
+        *((word, "Model version") for word in ("version", "versions")),
+        *((word, "Round") for word in ("round", "rounds")),
+    ],
+)
+def test_tables_and_figures_know_the_same_words_for_x(
+    runs: Runs, pyplot: object, word: str, label: str
+) -> None:
+    assert runs.compare(x=word, target=0.5).answer.axis.columns
+    assert np.ravel(runs.plot("accuracy", x=word))[-1].get_xlabel() == label
 
 
 def test_a_report_has_the_name_of_a_page(runs: Runs, tmp_path: Path) -> None:

@@ -235,6 +235,16 @@ def test_the_seeds_that_a_paired_t_test_needs(effect: float, seeds: int) -> None
     assert own.seeds_needed(0.0) is None and own.seeds_needed(0.05) is None
 
 
+@pytest.mark.parametrize("confidence", [0.95, 0.99])
+def test_a_larger_effect_never_needs_more_seeds(confidence: float) -> None:
+    """SciPy's noncentral t is NaN for many effects of this grid, from about 4 on."""
+    effects = [*np.geomspace(0.3, 100, 800), 1e3, 1e6, 1e9, math.inf]
+    seeds = [own.seeds_needed(effect, confidence) for effect in effects]
+    assert seeds == sorted(seeds, reverse=True) and seeds[-4:] == [2, 2, 2, 2]
+    assert own.power(6.0, 2) == pytest.approx(1 - stats.nct.cdf(12.706, 1, 6.0 * 2**0.5), abs=1e-3)
+    assert own.seeds_needed(6.0) == 3 and own.power(math.inf, 2) == own.power(1e9, 9) == 1.0
+
+
 @pytest.mark.parametrize(("effect", "n"), [(2.5, 3), (1.0, 10), (0.5, 34)])
 def test_the_power_is_that_of_simulated_experiments(effect: float, n: int) -> None:
     rng = np.random.default_rng(4)
