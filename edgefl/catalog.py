@@ -16,7 +16,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -41,6 +41,7 @@ PARTS = {  # table of a config -> package of its plug-ins, attribute that one bi
     "strategies": ("edgefl.strategies.selection", "build", "selection"),
 }
 FORMS = "'package.module:attribute' or 'path/to/file.py:attribute'"
+PACKAGES = ("edgefl", "emulator")  # of the project: they are loaded once
 MAIN = "__main__"  # the module of a script, a notebook or an interactive session
 STRATEGIES = "edgefl.strategies"
 # strategies that stand in the file of the one that they vary -> its name; the class has their name
@@ -49,6 +50,9 @@ VARIANTS = {
     **dict.fromkeys(("wkafl-no-noniid", "wkafl-no-selection", "wkafl-no-staleness"), "wkafl"),
     "sync-tdma-fl": "tdma-fl",
 }
+# modules of the user that were loaded here -> digests of their files then: own files, and modules
+# in the folder of an own file or of the config
+_digests: dict[str, str] = {}
 
 
 class RunInImport(BaseException):
@@ -300,10 +304,39 @@ def _from_package(name: str, dotted: str, folders: list[Path]) -> ModuleType:
             raise _broken(name, error) from error
 
 
+def forget_changed() -> None:
+    """Have the user's modules loaded anew if the file of one of them has changed.
+
+    All of them, because one may use another: own files, and what their imports have loaded from
+    their folder. What Python had loaded before stays. Objects of the former classes stay usable.
+    """
+    if all(_digest_now(name) == digest for name, digest in _digests.items()):
+        return
+    for name in _digests:
+        if not name.startswith(OWN_FILE):  # those stay until they are replaced
+            cached = getattr(sys.modules.pop(name, None), "__cached__", None) or ""
+            with suppress(OSError):  # of the same second and size, Python would take it again
+                os.remove(cached)
+    _digests.clear()
+
+
+def _digest_now(module: str) -> str:
+    """Return the digest of a module's file; "" if it has none now."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    with suppress(OSError):
+        return "" if file is None else _digest(Path(file).read_bytes())
+    return ""
+
+
+def _digest(source: bytes) -> str:
+    return hashlib.sha256(source).hexdigest()
+
+
 def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
     """Import the module in a file, under a name derived from its path.
 
-    The name is stable, so that pickles and repeated imports agree.
+    The name is stable, so that pickles and repeated imports agree. The module is that of the first
+    import until ``forget_changed``: a file that changes during a run does not change the run.
     """
     candidates = list(
         dict.fromkeys((folder / Path(place).expanduser()).resolve() for folder in folders)
@@ -315,17 +348,21 @@ def _from_file(name: str, place: str, folders: list[Path]) -> ModuleType:
     if path == main_file():
         return sys.modules[MAIN]  # the script that runs this
     unique = f"{OWN_FILE}{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
-    return sys.modules.get(unique) or _executed(name, unique, path)
+    module = sys.modules.get(unique) if unique in _digests else None
+    return module or _executed(name, unique, path)
 
 
 def _executed(name: str, unique: str, path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(unique, path)
-    assert spec is not None and spec.loader is not None  # since ``path`` is a .py file
-    module = importlib.util.module_from_spec(spec)
+    assert spec is not None  # since ``path`` is a .py file
+    module, former = importlib.util.module_from_spec(spec), sys.modules.get(unique)
     sys.modules[unique] = module  # before execution: dataclasses and pickles look it up
     try:
+        source = path.read_bytes()
+        _digests[unique] = _digest(source)
         with _importable([path.parent]):
-            spec.loader.exec_module(module)
+            # not by its loader, which may take bytecode of a former state of the file
+            exec(compile(source, path, "exec", dont_inherit=True), vars(module))
     except RunInImport as ended:
         lines = [
             line
@@ -334,7 +371,10 @@ def _executed(name: str, unique: str, path: Path) -> ModuleType:
         ]
         setattr(module, ENDED, f"line {lines[0]}" if lines else "by another file")
     except BaseException as error:  # also SystemExit
+        _digests.pop(unique, None)
         del sys.modules[unique]
+        if former is not None:
+            sys.modules[unique] = former
         if isinstance(error, KeyboardInterrupt):
             raise
         raise _broken(name, error) from error
@@ -384,16 +424,29 @@ def own_code(name: str, found: Any) -> Iterator[None]:
 
 @contextmanager
 def _importable(folders: list[Path]) -> Iterator[None]:
-    """Put ``folders`` first in sys.path while a file is imported, so that it finds its siblings."""
-    added = [str(folder) for folder in folders]
+    """Put ``folders`` first in sys.path while a file is imported, so that it finds its siblings.
+
+    It notes the digests of these for ``forget_changed``.
+    """
+    added, before = [str(folder) for folder in folders], set(sys.modules)
     sys.path[:0] = added
     importlib.invalidate_caches()
     try:
         yield
     finally:
+        for name in set(sys.modules) - before:
+            if name.partition(".")[0] not in PACKAGES and _is_in(folders, name):
+                _digests[name] = _digest_now(name)
         for folder in added:
             if folder in sys.path:  # the imported code may have changed the path too
                 sys.path.remove(folder)
+
+
+def _is_in(folders: list[Path], module: str) -> bool:
+    """Whether the file of a module is where one of these folders in sys.path has it."""
+    file = getattr(sys.modules.get(module), "__file__", None)
+    places = [folder.joinpath(*module.split(".")) for folder in folders]
+    return any(file in (f"{place}.py", str(place / "__init__.py")) for place in places)
 
 
 def _folder(package: str) -> Path:

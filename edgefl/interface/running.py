@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -157,6 +158,26 @@ def _evaluation(directory: Path, config: Mapping[str, Any], row: Mapping[str, st
 
 
 # ---------------------------------------------------------------------- run
+_FIRST = threading.Lock()  # held by the first of the calls that are under way
+
+
+@contextmanager
+def _newest_code() -> Iterator[None]:
+    """Around a call: have changed modules of the user loaded anew at its start.
+
+    Not at the start of a call within another one, as of a callback, or beside it in a thread.
+    """
+    is_first = _FIRST.acquire(blocking=False)
+    try:
+        if is_first:
+            catalog.forget_changed()
+        yield
+    finally:
+        if is_first:
+            _FIRST.release()
+
+
+@_newest_code()
 def run(
     config: ConfigLike | None = None,
     *,
@@ -196,7 +217,7 @@ def run(
     power = _power(task.experiment, task.clock, workers, engine, ray_address)
     task.only_here()
     for warning in task.warnings():
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=3)
     seen = Evaluations(on_evaluation)
     lines, screen = _displays(progress, _runs_left(task))
     if task.resumption is not None:
@@ -354,6 +375,7 @@ def _cell(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+@_newest_code()
 def sweep(
     config: ConfigLike,
     grid: Mapping[str, Any] | Sequence[str],
@@ -399,7 +421,7 @@ def sweep(
     )
     power = _power(asked.whole, VIRTUAL, workers, engine, ray_address)
     for warning in asked.warnings():
-        warnings.warn(warning, stacklevel=2)
+        warnings.warn(warning, stacklevel=3)
     seen = Evaluations(on_evaluation)
     lines = _displays(progress, 0)[0]
     with _torch_threads_kept():
@@ -428,6 +450,7 @@ def _words(grid: Mapping[str, Any] | Sequence[str]) -> list[str]:
     return words
 
 
+@_newest_code()
 def check(
     config: ConfigLike, *, overrides: Changes = (), progress: bool = True
 ) -> CheckedExperiment:
@@ -444,7 +467,7 @@ def check(
             return checked(read, changes(overrides), say, warned.append)
     finally:
         for line in warned:
-            warnings.warn(line, stacklevel=2)
+            warnings.warn(line, stacklevel=3)
 
 
 # ---------------------------------------------------------------------- configs

@@ -102,6 +102,68 @@ def test_an_own_file_is_found_beside_the_config_then_in_the_working_directory(
     assert sys.modules[algo.__module__].Algo is algo, "pickle looks a class up in its module"
 
 
+def test_a_file_that_has_changed_is_loaded_anew_when_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All in one second, and without a change of the sizes."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    helper, own = tmp_path / "helper_of_this_test.py", tmp_path / "own.py"
+    helper.write_text("VALUE = 1\n")
+    own.write_text("from helper_of_this_test import VALUE\nclass Own:\n    value = 1, VALUE\n")
+    (tmp_path / "other.py").write_text("from helper_of_this_test import VALUE\n")
+
+    def loaded() -> type:
+        assert catalog.load_dotted("other.py:VALUE", tmp_path) == first.value[1]
+        return catalog.load_dotted("own.py:Own", tmp_path)
+
+    first = catalog.load_dotted("own.py:Own", tmp_path)
+    catalog.forget_changed()
+    assert loaded() is first, "nothing has changed"
+    instance = first()
+    helper.write_text("VALUE = 2\n")
+    assert loaded() is first, "not before it is asked for"
+    catalog.forget_changed()
+    first = catalog.load_dotted("own.py:Own", tmp_path)
+    assert loaded().value == (1, 2) and instance.value == (1, 1)
+    own.write_text(own.read_text().replace("value = 1", "value = 3"))
+    catalog.forget_changed()
+    first = catalog.load_dotted("own.py:Own", tmp_path)
+    assert loaded().value == (3, 2)
+    own.write_text("VALUE =")
+    catalog.forget_changed()
+    for _ in range(2):
+        assert "SyntaxError" in refused("own.py:Own", tmp_path)
+    own.write_text("Own = 4\n")
+    assert catalog.load_dotted("own.py:Own", tmp_path) == 4
+    own.unlink()
+    catalog.forget_changed()
+    assert "no file" in refused("own.py:Own", tmp_path)
+
+
+def test_a_module_beside_the_config_that_has_changed_is_loaded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "changing_package_of_this_test"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("VALUE = 1\n")
+    name = f"{package.name}.part:VALUE"
+    assert catalog.load_dotted(name, tmp_path) == 1
+    (package / "part.py").write_text("VALUE = 22\n")
+    catalog.forget_changed()
+    assert catalog.load_dotted(name, tmp_path) == 22
+    mine = tmp_path / "imported_by_this_test.py"
+    mine.write_text("VALUE = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import imported_by_this_test
+
+    mine.write_text("VALUE = 22\n")
+    (package / "part.py").write_text("VALUE = 333\n")
+    catalog.forget_changed()
+    assert sys.modules[mine.stem] is imported_by_this_test, "what others have imported stays"
+    assert catalog.load_dotted(f"{mine.stem}:VALUE", tmp_path) == 1
+
+
 def test_an_own_package_beside_the_config_leaves_the_path_alone(tmp_path: Path) -> None:
     package = tmp_path / "own_package_of_this_test"
     package.mkdir()

@@ -80,9 +80,9 @@ def _misnamed(kind: type) -> list[str]:
     }
     lines = []
     for each in own:
-        source = ""
+        source, module = "", sys.modules.get(each.__module__)
         with suppress(OSError, TypeError):  # no file, for example in an interactive session
-            source = inspect.getsource(sys.modules[each.__module__])
+            source = "" if module is None else inspect.getsource(module)
         for name in vars(each):
             used = re.search(rf"""\.{name}\b|["']{name}["']""", source)
             if name.startswith("_") or name in known or used:

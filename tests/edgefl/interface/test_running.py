@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from paths import CONFIGS, ROOT
+from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 import edgefl
@@ -360,6 +361,41 @@ def test_what_a_callback_raises_comes_after_a_clean_stop(tmp_path: Path) -> None
     quiet_run(resume="runs/small", on_evaluation=lambda scores: versions.append(scores.version))
     assert versions[:6] == [0, 1, 2, 3, 4, 5], "the earlier ones come once more"
     assert bytes_of(tmp_path / "runs" / "small") == bytes_of(tmp_path / "whole" / "small")
+
+
+OWN = """
+from edgefl.api import load_strategy
+
+
+class Careful(load_strategy("fedavg")):
+    def aggregate(self, updates):
+        return super().aggregate(updates) * {}
+"""
+
+
+def last_weights(run: Any) -> np.ndarray:
+    return load_file(run.path / "model.safetensors")["weights"]
+
+
+def test_a_file_that_has_changed_is_loaded_anew_by_the_next_call(tmp_path: Path) -> None:
+    own = tmp_path / "my_algo.py"
+    own.write_text(OWN.format(0.5))
+    name = "my_algo.py:Careful"
+    config = SMALL | {"strategies": [name, {"strategy": name, "label": "again"}]}
+    config |= {"stop": {"versions": 2}}
+
+    def rewrite(scores: ModelScores) -> None:
+        own.write_text(OWN.format(0.0))
+        with pytest.raises(UserError):
+            edgefl.check({}, progress=False)  # a call within a call
+
+    before = quiet_run(config, out="before", on_evaluation=rewrite)
+    first, again = (last_weights(run) for run in before.values())
+    assert first.any() and (first == again).all(), "a run keeps the code with which its call began"
+    after = quiet_run(config, out="after", workers=2)
+    assert not any(last_weights(run).any() for run in after.values())
+    assert before["careful"].state == "finished" and before["careful"].facts["versions"] == 2
+    assert (last_weights(before["careful"]) == first).all()
 
 
 def test_ctrl_c_leaves_runs_that_go_on(tmp_path: Path) -> None:
