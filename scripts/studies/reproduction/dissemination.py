@@ -156,9 +156,11 @@ def learns_at_larger_steps(
             largest[part] = ours, theirs
     if not largest:
         raise NoResults(f"{results.entry.name}: no part was tuned")
-    told = ", ".join(f"{part} {ours:g} to {theirs:g}" for part, (ours, theirs) in largest.items())
-    why = f"Largest learning rates that learn, with and without merging: {told}."
-    return rules.fact(any(ours > theirs for ours, theirs in largest.values()), told, why)
+    told = {part: f"{part} {ours:g} to {theirs:g}" for part, (ours, theirs) in largest.items()}
+    larger = [told[part] for part, (ours, theirs) in largest.items() if ours > theirs]
+    every = ", ".join(told.values())
+    why = f"Largest learning rates that learn, with and without merging: {every}."
+    return rules.fact(bool(larger), ", ".join(larger) or "nowhere", why)
 
 
 # ------------------------------------------------------------------ gains
