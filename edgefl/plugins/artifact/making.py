@@ -261,8 +261,8 @@ class Names:
 
 def _says_who(name: str) -> bool:
     """Whether a name can identify a person or a machine: a short or a common one cannot."""
-    is_common, is_path_only = name.lower() in NOBODY, not name.strip("/.")
-    return len(name) >= SHORTEST and not is_common and not is_path_only
+    has_letters = name.strip("/.") != ""
+    return len(name) >= SHORTEST and has_letters and name.lower() not in NOBODY
 
 
 def _pattern(name: str) -> re.Pattern[str]:
