@@ -319,9 +319,13 @@ ATTACKS = {
 
 
 def attack(edge: EvilEdge, what: Attack, begin_s: float) -> NoReturn:
-    """Work like an honest edge until ``begin_s`` (monotonic) and for a few tasks, then attack."""
-    edge.join()
+    """Work like an honest edge until ``begin_s`` (monotonic) and for a few tasks, then attack.
+
+    Like an honest edge, it joins again when its session ends, as a busy machine can make it do.
+    """
     while time.monotonic() < begin_s or len(edge.done) < HONEST_TASKS:
+        if not edge.joined:
+            edge.join()
         edge.socket.poll(5)
         edge.listen()
     edge.tell, edge.samples, count = what.tell, what.samples, 0
