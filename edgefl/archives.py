@@ -47,7 +47,9 @@ def unpack(archive: Path, into: Path, most_bytes: int, most_entries: int) -> Non
             _write(entries(archive, most_bytes, stack), into, most_bytes, most_entries)
     except BadArchive:
         raise
-    except DAMAGE as error:
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the system, not of gzip or bz2
         raise BadArchive(f"is damaged ({error or type(error).__name__})") from error
 
 
@@ -100,13 +102,15 @@ def _tar_entries(archive: Path, most_bytes: int, stack: ExitStack) -> Iterator[E
     opener: Any = next((each for start, each in OPENERS.items() if head.startswith(start)), open)
     file = stack.enter_context(opener(archive, "rb"))
     # the heads of entries need room, too
-    bounded = cast(IO[bytes], _Bounded(file, 2 * most_bytes + (1 << 26)))
+    bound = 2 * most_bytes + (1 << 26)
+    bounded = cast(IO[bytes], _Bounded(file, bound))
     packed = stack.enter_context(tarfile.TarFile(fileobj=bounded))
     while (member := packed.next()) is not None:
         packed.members.clear()  # type: ignore[attr-defined]  # else it keeps all of them; not in typeshed
         if member.sparse is not None or not (member.isreg() or member.isdir()):
             raise BadArchive(f"{member.name!r}: is neither a file nor a folder")
         yield member.name, member.size, packed.extractfile(member) if member.isreg() else None
+    bounded.seek(bound)  # to the end of what is compressed, where its checksum is
 
 
 def _zip_entries(archive: Path, most_bytes: int, stack: ExitStack) -> Iterator[Entry]:

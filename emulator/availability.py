@@ -247,7 +247,7 @@ def _csv(text: str, name: str, period_s: float | None) -> dict[str, Presence]:
 def _json(text: str, name: str, format_name: str | None) -> dict[str, Presence]:
     try:
         clients = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadValue(f"{name}: expected JSON ({error})") from None
     if not isinstance(clients, dict) or not clients:
         raise BadValue(f"{name}: expected an object of clients")

@@ -84,7 +84,7 @@ def kept_aside(paths: Iterable[Path], overwrite: bool) -> Iterator[None]:
     except BaseException:
         for path, aside in kept:
             if aside.is_file():
-                aside.unlink()
+                aside.replace(path)  # the new one may be whole, while one after it failed
             elif not path.exists():
                 aside.rename(path)
             else:  # something was written there: both stay

@@ -919,6 +919,14 @@ ONE_PROFILE = {
 }
 CHECKED = Source("config")  # for a valid experiment: no error will name this source
 # keys of a speed, which a group with another unit does not inherit
+# a key that is said later replaces another one, which would hide it or contradict it
+INSTEAD = {
+    "seed": "seeds",
+    "seeds": "seed",
+    "links.up_mbit_s": "trace_up",
+    "links.down_mbit_s": "trace_down",
+    "devices.samples_per_s": "samples_per_slot",
+}
 SPEEDS = ("samples_per_s", "tokens_per_s", "samples_per_slot", "profile")
 WITHOUT_CAPS = ("bottleneck", "tdma")  # media on which edges have no rate of their own
 TRACES = ("trace_up", "trace_down")
@@ -993,6 +1001,10 @@ def _merged(
             for key, value in whole.items()
             if key not in ("slowest_ratio", "sigma", "long", "gamma", "task_samples", "sampler")
         }
+    for key in said:
+        other = INSTEAD.get(f"{table}.{key}")
+        if other is not None and other not in said:
+            whole.pop(other, None)
     return validated(kind, whole | said, source, (*loc, table))
 
 

@@ -29,6 +29,7 @@ from edgefl.catalog import load_dotted
 from edgefl.compression.compressor import find as find_compressor
 from edgefl.config import packaged
 from edgefl.config.experiment import (
+    INSTEAD,
     TRACES,
     Compression,
     Experiment,
@@ -287,7 +288,6 @@ def from_json(text: str, allowed: Collection[str] = ()) -> Experiment:
 
 
 PICKED = ("model", "partition")  # tables whose other keys are options of the plug-in ``name``
-INSTEAD = {"seed": "seeds", "seeds": "seed"}  # a key that replaces another
 
 
 def resolved(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[dict[str, Any], str]:
@@ -303,8 +303,6 @@ def resolved(path: Path, read: Callable[[Path], dict[str, Any]]) -> tuple[dict[s
         layers.append(_read_other(other, chain[-2], read))
     whole: dict[str, Any] = {}
     for layer in reversed(layers):
-        for key in INSTEAD.keys() & layer.keys():
-            whole.pop(INSTEAD[key], None)
         whole = _merged(whole, {key: value for key, value in layer.items() if key != EXTENDS})
     return whole, (
         str(path)
@@ -338,16 +336,20 @@ def _read_other(other: Path, path: Path, read: Callable[[Path], dict[str, Any]])
         raise UserError(f"{path}: {EXTENDS}: {error}") from error
 
 
-def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any], table: str = "") -> dict[str, Any]:
+    """``table``: the path of both, with a dot at its end."""
     whole = dict(base)
     for key, value in changes.items():
         old = base.get(key)
+        other = INSTEAD.get(f"{table}{key}", "")
+        if other not in changes:
+            whole.pop(other, None)
         if (
             isinstance(old, dict)
             and isinstance(value, dict)
             and not (key in PICKED and _picks_another(old, value))
         ):
-            whole[key] = _merged(old, value)
+            whole[key] = _merged(old, value, f"{table}{key}.")
         else:
             whole[key] = value
     return whole
@@ -363,7 +365,9 @@ def apply(raw: dict[str, Any], overrides: Changes) -> dict[Loc, str]:
     UserError if an override does not fit.
     """
     origins: dict[Loc, str] = {}
-    for text, value in _changes(overrides):
+    changes = list(_changes(overrides))
+    given = {text.partition("=")[0].strip() for text, _ in changes}
+    for text, value in changes:
         path, equals, written = text.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys) or len(keys) > MOST_NESTED:
@@ -372,7 +376,10 @@ def apply(raw: dict[str, Any], overrides: Changes) -> dict[Loc, str]:
                 " strategies.0.alpha=0.5"
             )
         value = toml_value(written) if value is None else value
-        origins[_put(raw, keys, value, text)] = text
+        other = INSTEAD.get(".".join(keys[-2:]))
+        if ".".join([*keys[:-1], str(other)]) in given:
+            other = None
+        origins[_put(raw, keys, value, text, other)] = text
     return origins
 
 
@@ -395,8 +402,13 @@ def toml_value(text: str) -> Any:
     return tables["value"] if len(tables) == 1 else text
 
 
-def _put(raw: dict[str, Any], keys: list[str], value: Any, text: str) -> Loc:
-    """Set the key and return the outermost key that the file did not have, else the key itself."""
+def _put(
+    raw: dict[str, Any], keys: list[str], value: Any, text: str, instead_of: str | None
+) -> Loc:
+    """Set the key and return the outermost key that the file did not have, else the key itself.
+
+    ``instead_of``: another key of the same table, which goes.
+    """
     node: Any = raw
     loc: Loc = ()
     created: Loc | None = None
@@ -405,6 +417,8 @@ def _put(raw: dict[str, Any], keys: list[str], value: Any, text: str) -> Loc:
         loc = (*loc, step)
         if depth == len(keys) - 1:
             node[step] = value
+            if isinstance(node, dict):
+                node.pop(instead_of, None)
         elif isinstance(node, dict) and step not in node:
             node[step] = {}
             created = created or loc

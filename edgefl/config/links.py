@@ -5,7 +5,7 @@ With the power of devices and radios, and speeds of devices from a published tab
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -430,7 +430,8 @@ class DeviceEnergy(Section):
     def power(self, default: str | None) -> power.DevicePower:
         """The power that this table means; ``default``: the name of a profile, if it has none."""
         numbers = self.model_dump(exclude={"profile"})
-        return power.device_power(_name(self.profile or default, numbers), **numbers)
+        name = self.profile or _known(default, power.DEVICE_POWER, numbers, power.NEEDED)
+        return power.device_power(name, **numbers)
 
 
 class RadioEnergy(Section):
@@ -467,10 +468,16 @@ class RadioEnergy(Section):
     def power(self, default: str | None) -> power.RadioPower:
         """The power that this table means; ``default``: the name of a profile, if it has none."""
         numbers = self.model_dump(exclude={"profile"})
-        return power.radio_power(_name(self.profile or default, numbers), **numbers)
+        name = self.profile or _known(default, power.RADIOS, numbers, power.NEEDED_OF_RADIO)
+        return power.radio_power(name, **numbers)
 
 
-def _name(name: str | None, numbers: dict[str, Any]) -> str | None:
-    """The profile, unless the numbers are complete without it."""
-    needed = [key for key in ("idle_w", "compute_w", "send_w", "receive_w") if key in numbers]
-    return None if all(numbers[key] is not None for key in needed) else name
+def _known(
+    default: str | None,
+    profiles: Mapping[str, Any],
+    numbers: Mapping[str, Any],
+    needed: Iterable[str],
+) -> str | None:
+    """``default``, unless its power is unknown and the numbers are complete without it."""
+    complete = all(numbers[key] is not None for key in needed)
+    return None if complete and default not in profiles else default

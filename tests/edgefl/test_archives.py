@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import bz2
 import gzip
 import io
 import tarfile
@@ -92,6 +93,8 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     "a zip with a name twice": (zipped("a", "./a"), "'./a': comes twice"),
     "no archive": (b"no archive", "is damaged"),
     "a damaged gzip": (gzip.compress(tar(ONE))[:-30], "is damaged"),
+    "a gzip with another checksum": (gzip.compress(tar(ONE))[:-8] + bytes(8), "is damaged"),
+    "a bzip2 with another checksum": (bz2.compress(tar(ONE))[:-4] + bytes(4), "is damaged"),
 }
 
 

@@ -148,6 +148,7 @@ def changed(clients: dict[str, Any], client: str, **values: Any) -> str:
         ("a.csv", CSV + "e000,9,8\n", "line 5: expected an edge and two times in order"),
         ("a.csv", CSV + "9" * 200_000, "is no CSV (field larger than field limit"),
         ("a.json", "{", "expected JSON"),
+        ("a.json", "[" * 100_000, "expected JSON"),
         ("a.json", "[]", "expected an object of clients"),
         ("a.json", '{"1": {"a": 2}}', "expected clients with ready_time (FLHetBench) or active"),
         ("a.json", changed(FEDSCALE, "1", inactive=[1]), "client 1: expected as many inactive"),

@@ -201,7 +201,8 @@ def _means(experiment: Experiment, section: Availability, away_s: float) -> dict
     speeds: dict[str, float] = {}
     for part in parts(experiment):
         keys = (part.name,) if part.name else ()
-        found = rates(part.devices, len(part.ids), Streams(experiment.seed), keys)
+        own = in_samples(part.devices, experiment)
+        found = rates(own, len(part.ids), Streams(experiment.seed), keys)
         speeds |= zip(part.ids, found)
     middle = median(speeds.values())
     return {
@@ -539,6 +540,15 @@ def longest_text(experiment: Experiment, base: Path | None) -> int:
     return found
 
 
+def in_samples(section: Devices, experiment: Experiment) -> Devices:
+    """The section with samples per second, where it has samples per slot of a TDMA channel."""
+    slot_ms = experiment.medium.slot_ms
+    if section.samples_per_slot is None or slot_ms is None:
+        return section
+    per_s = section.samples_per_slot / (slot_ms / 1000)
+    return section.model_copy(update={"samples_per_s": per_s})
+
+
 def rates(section: Devices, count: int, streams: Streams, keys: tuple[str, ...]) -> list[float]:
     """The speed of each device, per second; of spreads that draw nothing more, all that it has."""
     given, rng = section.per_s, streams.rng("devices", *keys)
@@ -575,12 +585,9 @@ class DeviceMaker:
 
     def _of_part(self, part: Part) -> Callable[[int], Device]:
         """What makes the device of the edge at a place in the part."""
-        section, slot_ms = part.devices, self._experiment.medium.slot_ms
+        section = in_samples(part.devices, self._experiment)
         if section.kind == "native":
             return lambda place: Native()
-        if section.samples_per_slot is not None and slot_ms is not None:
-            per_s = section.samples_per_slot / (slot_ms / 1000)
-            section = section.model_copy(update={"samples_per_s": per_s})
         keys = (part.name,) if part.name else ()  # each group has its own random numbers
         if section.spread == "classes":
             return self._classes(part, keys)

@@ -228,7 +228,10 @@ class RunFolder:
                 self.release()
                 self._make()
                 self.fd = self._lock()
-            OwnDisk().replace(self.folder / EXPERIMENT, self.text.encode())
+            disk = OwnDisk()  # durable, once: without it the runs cannot be resumed
+            disk.replace(self.folder / EXPERIMENT, self.text.encode(), durable=True)
+            for made in self._made:
+                disk.sync_folder(made.parent)
 
     def release(self) -> None:
         if self.fd is not None:

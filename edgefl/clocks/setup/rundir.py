@@ -243,6 +243,7 @@ class OpenRun:
             text = dump(self.experiment, {FACTS: facts})
             # durable, once per run: without it the run cannot be resumed
             self.disk.replace(self.directory / files.CONFIG, text.encode(), durable=True)
+            self.disk.sync_folder(self.directory.parent)
 
     def end(
         self,

@@ -426,6 +426,8 @@ def _run_elsewhere(
         claim.release()
     if status in (OVER, INTERRUPTED):
         return status == OVER
+    if status == FAILED:
+        conclude(experiment, folder)  # one of the runs has failed, or all
     raise typer.Exit(FAILED if status is None else status)
 
 

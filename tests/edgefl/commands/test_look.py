@@ -413,6 +413,23 @@ def test_a_folder_is_kept_whole(tmp_path: Path) -> None:
     assert (tmp_path / "parquet.1" / "events.parquet").read_text() == "one"
 
 
+def test_of_two_files_the_first_is_as_it_was_if_the_second_fails(tmp_path: Path) -> None:
+    first, second = tmp_path / "x.png", tmp_path / "x.pdf"
+    for path in (first, second):
+        path.write_text("old")
+
+    def write_both() -> None:
+        first.write_text("new")
+        raise OSError
+
+    with pytest.raises(OSError), kept_aside([first, second], overwrite=False):
+        write_both()
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "x.png": "old",
+        "x.pdf": "old",
+    }
+
+
 @pytest.mark.parametrize("folder", [False, True])
 def test_what_fails_leaves_all_as_it_was(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: bool

@@ -51,6 +51,20 @@ def test_the_exit_status(words: list[str], status: int, tmp_path: Path) -> None:
     assert all("--require accuracy=1: fed" in line for line in missed)
 
 
+@pytest.mark.parametrize(("versions", "status"), [(0, 1), (2, 0)])
+def test_a_coordinator_without_a_table_says_that_a_run_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: int, status: int
+) -> None:
+    def ran(task: Any, *rest: Any, **more: Any) -> bool:
+        evaluated_run(task.folder / "fedavg", 1, [0.1, 0.5, 0.9], versions=versions)
+        return True
+
+    monkeypatch.setattr("edgefl.commands.running.run_seeds", ran)
+    words = ["coordinator", str(CONFIGS / "quickstart.toml"), "--out", str(tmp_path), "--no-table"]
+    told = CliRunner().invoke(app, words)
+    assert told.exit_code == status, told.output
+
+
 @pytest.mark.parametrize(
     ("word", "line"),
     [

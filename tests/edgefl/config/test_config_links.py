@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from edgefl.clocks.setup.plan import fidelity, refuse_native
 from edgefl.clocks.setup.rundir import OpenRun
 from edgefl.config import file as config_file
 from edgefl.config.experiment import group_warnings, parts
+from edgefl.config.links import RadioEnergy
 from edgefl.errors import UserError
 from emulator.capacity.rates import Constant
 from emulator.capacity.trace import Trace
@@ -209,6 +211,60 @@ def test_groups_override_the_base_in_order(tmp_path: Path) -> None:
     }, "of the base nothing that the profile says"
     assert latencies(given) == {"a": 7 * MS, "b": 25 * MS, "c": 25 * MS}
     assert devices(given) == {"a": Rate(50.0), "b": Rate(1440.0), "c": Rate(1440.0)}
+
+
+def test_what_a_group_says_is_not_hidden_by_the_base(tmp_path: Path) -> None:
+    given = experiment(
+        links={"trace_up": "t.csv", "trace_down": "t.csv"},
+        devices={"samples_per_slot": 5.0},
+        groups=[
+            {"name": "x", "count": 1},
+            {
+                "name": "y",
+                "count": 2,
+                "links": {"up_mbit_s": 100.0},
+                "devices": {"samples_per_s": 7.0},
+            },
+        ],
+    )
+    x, y = parts(given)
+    assert (x.links.trace_up, x.links.trace_down, x.devices.samples_per_slot) == (*["t.csv"] * 2, 5)
+    assert (y.links.trace_up, y.links.trace_down) == (None, "t.csv")
+    assert (y.links.up_mbit_s, y.devices.samples_per_slot, y.devices.samples_per_s) == (
+        100,
+        None,
+        7,
+    )
+
+
+def test_an_override_is_not_hidden_by_the_file(tmp_path: Path) -> None:
+    text = "seeds = [1, 2]\nlinks = {trace_up = 't.csv', trace_down = 't.csv'}\n"
+    path = tmp_path / "x.toml"
+    path.write_text(text + HEAD)
+    for name in ("t.csv", "u.csv"):
+        (tmp_path / name).write_text("seconds,bit_s\n0,1000\n5,1000\n")
+    changed = config_file.load(path, ["seed=1", "links.up_mbit_s=100"])
+    assert (changed.seeds, changed.seed) == (None, 1)
+    assert (changed.links.trace_up, changed.links.trace_down) == (None, "t.csv")
+    both = config_file.load(path, ["links.up_mbit_s=100", "links.trace_up=u.csv"])
+    assert both.links.trace_up == "u.csv"
+    layer = tmp_path / "y.toml"
+    layer.write_text('extends = "x.toml"\nname = "y"\nseed = 3\nlinks.down_mbit_s = 2\n')
+    ours = config_file.load(layer)
+    assert (ours.seeds, ours.links.trace_up, ours.links.trace_down) == (None, "t.csv", None)
+
+
+def test_numbers_that_are_missing_are_those_of_the_profile() -> None:
+    three = {"idle_w": 0.0, "send_w": 1.0, "receive_w": 1.0}
+    lte = RadioEnergy.model_validate({"profile": "lte"}).power(None)
+    assert lte.tail_w > 0
+    of_profile = RadioEnergy.model_validate({"profile": "lte", **three}).power(None)
+    of_links = RadioEnergy.model_validate(three).power("lte")
+    assert of_profile == of_links == replace(lte, **three)
+    unknown = RadioEnergy.model_validate(three).power("dsl")
+    assert (unknown.send_w, unknown.tail_w) == (1, 0), "dsl has no known power"
+    with pytest.raises(ValueError, match="nope"):
+        RadioEnergy.model_validate({"profile": "nope", **three}).power(None)
 
 
 def test_the_keys_beside_a_profile_override_it() -> None:

@@ -107,6 +107,19 @@ def test_slow_devices_are_away_longer_if_the_config_says_so(tmp_path: Path) -> N
     assert sorted(IDS, key=means.__getitem__) == order, "the slowest device is away longest"
 
 
+def test_speeds_per_slot_count_as_those_per_second() -> None:
+    where = {"kind": "exponential", "there_s": 2.0, "away_s": 1.0, "speed_exponent": 1.0}
+    groups = [
+        {"name": name, "count": 1, "devices": {"samples_per_slot": rate}}
+        for name, rate in (("fast", 40.0), ("slow", 10.0))
+    ]
+    medium = {"kind": "tdma", "slot_ms": 100.0, "rate_mbit_s": 1.0}
+    edges = {"names": ["fast", "slow"], "availability": where}
+    away = absence(experiment(edges=edges, groups=groups, medium=medium), None)
+    assert isinstance(away, RandomAbsence)
+    assert away.away_ns["slow"] / away.away_ns["fast"] == pytest.approx(4.0)
+
+
 def test_the_patterns_of_a_file_travel_to_edges_that_do_not_have_it(tmp_path: Path) -> None:
     clients = {
         str(n): {"active": [n, n + 3.25], "inactive": [n + 1, n + 4], "finish_time": 10}
