@@ -5,6 +5,7 @@ They are those in the given folders, also ones that appear later.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -87,6 +88,7 @@ def _bit_s(capacity: Capacity | int, moment_ns: int) -> float:
 
 
 STEP_BYTES = 1 << 20  # of each file in one step, so that a long run needs little memory
+UNREAD_S = 2.0  # no page shows a run that was not read for so long
 SILENT_S = 30.0  # without a new row: the run was killed, or is very slow
 WAITING, RUNNING, FINISHED, INTERRUPTED, SILENT = (
     "waiting",
@@ -109,6 +111,7 @@ class RunFeed:
         self.run = run
         self.generation = 0
         self.state = WAITING
+        self._last_read_s = -math.inf
         self._begin()
 
     def _begin(self) -> None:
@@ -139,6 +142,7 @@ class RunFeed:
     # ------------------------------------------------------------------ reading
     def read(self, clock_s: float) -> bool:
         """Read the next rows; whether more are there already. ``clock_s``: Unix time."""
+        self._last_read_s = clock_s
         if self._mark() != self._config:
             self._begin()
         try:
@@ -204,8 +208,8 @@ class RunFeed:
         return mark_of(self.run / files.CONFIG)
 
     def look(self, clock_s: float) -> None:
-        """Find out the state of a run of which nothing was read yet."""
-        if self.model.changes == 0:
+        """Find out the state of a run that is not being read."""
+        if clock_s - self._last_read_s > UNREAD_S:
             self._take_summary()
             self.state = self._state(clock_s)
 
@@ -265,9 +269,10 @@ class RunFeed:
         """Emulated seconds now, and how many pass in a real second."""
         progress, facts = self.model.progress, self.model.facts
         on_the_wall = self.state == RUNNING and facts.clock != "virtual"
-        quiet_s = (clock_s - self._read_at_s) * facts.speed if on_the_wall else 0.0
+        goes = on_the_wall and self._read_at_s > 0  # before that edges come in, at time 0
+        quiet_s = (clock_s - self._read_at_s) * facts.speed if goes else 0.0
         progress.quiet_s = max(quiet_s, 0.0)
-        return {"now_s": round(progress.now_s, 6), "rate": facts.speed if on_the_wall else 0.0}
+        return {"now_s": round(progress.now_s, 6), "rate": facts.speed if goes else 0.0}
 
     def _head(self) -> dict[str, Any]:
         progress, pace = self.model.progress, self._pace
@@ -323,14 +328,24 @@ class Feeds:
                     self._ids[f"r{len(self._ids) + 1}"] = run
         return len(self._feeds) > before
 
-    def add(self, text: str) -> None:
-        """Serve the runs of one more folder. UserError if it holds none, or is no folder."""
-        path = Path(text).expanduser()
+    def add(self, text: str) -> list[str]:
+        """Serve the runs of one more folder, and return their ids.
+
+        UserError if it holds none, is no folder, or if too many are served.
+        """
+        try:
+            path = Path(text).expanduser()
+        except RuntimeError as error:  # ~ of an unknown user
+            raise UserError(f"{text}: {error}") from None
         check(path)
         if path.absolute() not in self.paths:
             self.paths.append(path.absolute())
             self._given[path.absolute()] = path
         self.look()
+        found = [name for name, run in self._ids.items() if run.is_relative_to(path.absolute())]
+        if not found:
+            raise UserError(f"{path}: {MOST_RUNS} runs are served already, which is the most")
+        return found
 
     def get(self, name: str) -> RunFeed | None:
         """Return the feed with this id, or None."""
@@ -402,11 +417,9 @@ class Feeds:
 
     def _names(self) -> dict[Path, str]:
         """The shortest names that tell the runs apart."""
-        names: dict[Path, str] = {}
-        for run in self._feeds:
-            same = [each for each in self._feeds if run_files.title(each) == run_files.title(run)]
-            names[run] = run_files.title(run) if len(same) == 1 else _longer(run)
-        return names
+        titles = {run: run_files.title(run) for run in self._feeds}
+        count = Counter(titles.values())
+        return {run: title if count[title] == 1 else _longer(run) for run, title in titles.items()}
 
     def _shown(self, run: Path) -> Path:
         """The path of a run in the form that the user gave."""

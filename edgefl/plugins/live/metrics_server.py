@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,8 +145,10 @@ def _of_hosts(runs: dict[str, RunModel]) -> Iterator[Metric]:
     celsius = _gauge("host_temperature_celsius", "The host's processor", "host")
     slowed = _gauge("host_throttled", "1 if the host's processor is slowed down", "host")
     for name, run in runs.items():
-        for host in run.progress.hosts.values():
-            labels = [name, host.name]
+        count = Counter(host.name for host in run.progress.hosts.values())
+        for machine, host in run.progress.hosts.items():
+            alone = count[host.name] == 1
+            labels = [name, host.name if alone else f"{host.name} ({machine[:OF_MACHINE]})"]
             slowed.add_metric(labels, float(bool(host.trouble)))
             for family, text in ((cpu, host.cpu_percent), (celsius, host.temperature_c)):
                 if (value := number(text)) is not None:
@@ -153,6 +156,7 @@ def _of_hosts(runs: dict[str, RunModel]) -> Iterator[Metric]:
     yield from (cpu, celsius, slowed)
 
 
+OF_MACHINE = 6  # characters of its id, where several machines have one name
 PATIENCE_S = 5.0  # for one request, since the server takes one after another
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]

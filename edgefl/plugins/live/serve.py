@@ -92,12 +92,12 @@ class Server:
     async def _add(self, request: Request) -> Response:
         try:
             path = await _path_in(request)
-            await self._in_reader(self.feeds.add, path)
+            added = await self._in_reader(self.feeds.add, path)
         except UserError as error:
             return _json({"error": str(error)}, 400)
         except OSError as error:
             return _json({"error": printable(f"{path}: cannot be read ({error.strerror})")}, 400)
-        return await self._in_reader(self._told)
+        return await self._in_reader(self._told, added)
 
     async def _timeline(self, request: Request) -> Response:
         asked = request.query_params
@@ -188,8 +188,9 @@ class Server:
                     break
         return feed.news(seen, time.time())
 
-    def _told(self) -> Response:
-        return _json({"runs": self._look(), "nearby": self.feeds.nearby()})
+    def _told(self, added: Sequence[str] = ()) -> Response:
+        found = {"runs": self._look(), "nearby": self.feeds.nearby()}
+        return _json(found | {"added": added} if added else found)
 
     async def _in_reader(self, work: Callable[..., Result], *given: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._reader, work, *given)

@@ -99,10 +99,11 @@ export class Curves {
     const until = this.view.paused ? this.view.pausedAt : Infinity;
     const [at, of, time] = [this.x, column, "emulated_s"].map((name) => METRICS.indexOf(name));
     const seeds = run.seeds.map(({ metrics, end_s: end }) => {
-      const rows = metrics.filter((row) => row[time] <= until && Number.isFinite(row[at])
-        && Number.isFinite(row[of]));
-      const last = rows[rows.length - 1];
-      const held = last && at === time && end !== null && end > last[time] && end <= until;
+      const shown = metrics.filter((row) => row[time] <= until && Number.isFinite(row[at]));
+      const rows = shown.filter((row) => Number.isFinite(row[of]));
+      const last = rows[rows.length - 1];  // of a run that diverged, no value holds
+      const held = last && last === shown[shown.length - 1] && at === time && end !== null
+        && end > last[time] && end <= until;
       return held ? [...rows, last.with(time, end)] : rows;
     }).filter((rows) => rows.length);
     if (!seeds.length) return [];

@@ -104,7 +104,8 @@ export class Run {
 
   take(update) {
     if (update.full) this.clear();
-    this.nowS = Math.max(update.now_s ?? 0, update.full ? 0 : this.nowS);
+    const goes = !update.full && (update.state ?? this.state) === "running";
+    this.nowS = Math.max(update.now_s ?? 0, goes ? this.nowS : 0);
     this.heardAt = performance.now();
     if (update.rate !== undefined) this.rate = update.rate;
     if (update.state) this.about = { ...this.about, state: update.state };

@@ -240,13 +240,10 @@ export class AddDialog {
   async _add(path) {
     this.error.textContent = "";
     try {
-      const before = new Set((await this.stream.runs()).runs.map((run) => run.id));
-      const runs = await this.stream.add(path);
-      const fresh = runs.filter((run) => !before.has(run.id));
-      const found = fresh.length ? fresh : runs.filter((run) => run.path.endsWith(path));
+      const { runs, added } = await this.stream.add(path);
       this.root.close();
       this.path.value = "";
-      this.show(found.map((run) => run.id), runs);
+      this.show(added, runs);
     } catch (error) {
       this.error.textContent = error.message;
     }

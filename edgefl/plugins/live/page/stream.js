@@ -67,7 +67,7 @@ export class Stream extends EventTarget {
     }
     const found = await answer.json().catch(() => ({}));
     if (!answer.ok) throw new Error(found.error ?? `the server answers ${answer.status}`);
-    return found.runs;
+    return found;
   }
 
   /** [{id, metrics, reached, end_s}] of all seeds of a run's strategy; [] if it has one seed, or if

@@ -64,7 +64,7 @@ def test_the_seeds_of_a_strategy_are_one_group(tmp_path: Path) -> None:
     assert feeds.seeds("r4") == [] and feeds.seeds("r9") == []
 
 
-def test_another_run_is_added(tmp_path: Path) -> None:
+def test_another_run_is_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("one/fedavg", "two/fedbuff", "two/fedasync"):
         small_run.write(tmp_path / "runs" / place)
     feeds = feeds_of(tmp_path / "runs" / "one")
@@ -72,9 +72,15 @@ def test_another_run_is_added(tmp_path: Path) -> None:
     assert feeds.nearby() == [str(two / "fedasync"), str(two / "fedbuff")]
     feeds.add(str(two / "fedbuff"))
     assert feeds.ids() == ["r1", "r2"] and feeds.nearby() == [str(two / "fedasync")]
-    feeds.add(str(two))
-    feeds.add(str(two))
+    assert feeds.add(str(two)) == ["r2", "r3"]
+    assert feeds.add(str(two) + "/") == ["r2", "r3"]
+    with pytest.raises(UserError, match="~nobody-of-this-name"):
+        feeds.add("~nobody-of-this-name/x")
     assert feeds.ids() == ["r1", "r2", "r3"] and feeds.nearby() == []
+    monkeypatch.setattr(module, "MOST_RUNS", 3)
+    small_run.write(tmp_path / "three" / "fedavg")
+    with pytest.raises(UserError, match="three: 3 runs are served already"):
+        feeds.add(str(tmp_path / "three"))
 
 
 def test_folders_without_a_run(tmp_path: Path) -> None:
@@ -179,6 +185,32 @@ def test_a_killed_run_is_silent_and_shown_as_far_as_it_got(run: Path) -> None:
     assert found["state"] == "running" and found["head"]["version"] == 1
     later = news(feed, seen, NOW_S + SILENT_S + 1)
     assert later["state"] == "silent" and later["now_s"] == 3.6 and later["rate"] == 0.0
+
+
+def test_the_clock_of_a_run_on_the_wall_stands_while_edges_come_in(tmp_path: Path) -> None:
+    config = {"run": {"strategy": "fedasync", "clock": "wall"}, "speed": 2.0}
+    run = small_run.write(tmp_path / "wall", config)
+    begin = (run / "events.jsonl").read_text()
+    (run / "events.jsonl").write_text("")  # edges come in
+    (run / "links.csv").write_text("")
+    feed, seen = feed_of(run), Seen()
+    early = news(feed, seen)
+    assert (early["state"], early["now_s"], early["rate"]) == ("running", 0.0, 0.0)
+    (run / "events.jsonl").write_text(begin)
+    feed.read(NOW_S + 10)
+    found = feed.news(seen, NOW_S + 11)
+    assert found is not None and (found["now_s"], found["rate"]) == (2.0 + 2.0, 2.0)
+
+
+def test_a_run_that_no_page_shows_any_more_ends_in_the_list_too(tmp_path: Path) -> None:
+    run = small_run.write(tmp_path / "fedavg")
+    feeds = feeds_of(tmp_path)
+    feed = feeds.get("r1")
+    assert feed is not None
+    feed.read(NOW_S)
+    small_run.end(run)
+    assert feeds.told(NOW_S + 0.5)[0]["state"] == "running", "the page reads it"
+    assert feeds.told(NOW_S + 100.0)[0]["state"] == "finished"
 
 
 def test_a_run_that_begins_anew_is_told_anew(run: Path) -> None:

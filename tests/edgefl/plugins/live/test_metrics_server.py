@@ -82,6 +82,8 @@ def test_hosts(run: Path, tmp_path: Path) -> None:
         "emulated_s,edge,host,machine,cpu_percent,temperature_c,throttled\r\n"
         "1.0,a,pi,m1,12.5,61.0,under-voltage\r\n"
         "2.0,b,pc,m2,3.5,,no\r\n"
+        "2.0,c,twin,0123456789,4.5,,no\r\n"
+        "2.0,d,twin,9876543210,5.5,,no\r\n"
     )
     found = scraped(RunMetrics(tmp_path))
     assert found["edgefl_host_cpu_percent", "fedavg", "pi"] == 12.5
@@ -89,6 +91,8 @@ def test_hosts(run: Path, tmp_path: Path) -> None:
     assert found["edgefl_host_throttled", "fedavg", "pi"] == 1
     assert found["edgefl_host_throttled", "fedavg", "pc"] == 0
     assert ("edgefl_host_temperature_celsius", "fedavg", "pc") not in found
+    assert found["edgefl_host_cpu_percent", "fedavg", "twin (012345)"] == 4.5
+    assert found["edgefl_host_cpu_percent", "fedavg", "twin (987654)"] == 5.5
 
 
 def test_a_damaged_part_is_told(run: Path, tmp_path: Path) -> None:
