@@ -1157,6 +1157,9 @@ def update_fault(
         return "not finite", {}
     if not update.numbers.get("samples", 0) >= 1:
         return "no samples", {}  # a mean fails if the weights are 0 or too small for a float
+    needing = [type(each).__name__ for each in (strategy, strategy.selector) if each.needs_loss]
+    if needing and "loss" not in update.numbers:
+        return f"no loss, which {needing[0]} needs (a Flower app returns it as a metric)", {}
     return (None, {}) if norm_bound is None else _norm_fault(task, update, norm_bound)
 
 

@@ -46,6 +46,7 @@ class FedSA(Asynchronous):
 
     Options = FedSAOptions
     reconstructed = True
+    needs_loss = True
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -76,7 +77,7 @@ class FedSA(Asynchronous):
     def apply(self, update: UpdateArrived, gap: int) -> np.ndarray:
         self.uploads[update.edge] = self.uploads.get(update.edge, 0) + 1
         self.gaps[update.edge] = gap
-        self._watch(update.numbers.get("loss", 0.0))  # the edge adds the loss
+        self._watch(update.numbers["loss"])  # the edge adds the loss
         return mix(self.weights, update.weights, staleness_weight(self.options, gap))
 
     def _watch(self, loss: float) -> None:

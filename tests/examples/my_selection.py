@@ -15,6 +15,8 @@ class Options(SelectorOptions):
 
 
 class PowerOfChoice(Selector):
+    needs_loss = True
+
     def choose(self, idle, count, stream):
         sizes = [self.samples[edge] for edge in idle]
         many = max(count, min(len(idle), self.options.candidates))

@@ -22,6 +22,7 @@ import tomli_w
 from edgefl.clocks.choices import RUN, VIRTUAL
 from edgefl.config.file import FACTS
 from edgefl.errors import UserError, listed, nearest, printable
+from edgefl.exit_status import FAILED
 from edgefl.plugins.artifact import check
 from edgefl.plugins.artifact.users_files import size_bytes
 from edgefl.plugins.html_report.sections import ReportedRun, experiments
@@ -404,11 +405,19 @@ def _tried(
         config = folder / "experiments" / study.name / "kick.toml"
         config.write_text(tomli_w.dumps(config_of(study, cut_s)), encoding="utf-8")
         say(f"{study.name}: trying its first {cut_s:g} emulated s under the virtual clock")
-        took_s = _run(config, folder, data, out)
+        took_s = _run(study, folder, data, out)
         if took_s is None:
             cut_s = _short(cut_s / SHORTER)
-        elif took_s * LONGER < BUDGET_S and cut_s < whole_s and not _has_learned(study, out):
+            continue
+        idle = _without_model(study, out)
+        most_s = LIMIT_S if idle else BUDGET_S
+        if took_s * LONGER < most_s and cut_s < whole_s and not _has_learned(study, out):
             cut_s = min(_short(cut_s * LONGER), whole_s)
+        elif idle:
+            raise UserError(
+                f"{study.name}: no new model of {listed(idle)} in the first {cut_s:g} emulated s,"
+                f" and {KICK} needs one: give the runs of the other strategies alone"
+            )
         else:
             return took_s
     raise UserError(
@@ -437,9 +446,12 @@ def _short(seconds: float) -> float:
     return float(f"{seconds:.2g}")
 
 
-def _run(config: Path, folder: Path, data: Path, out: Path) -> float | None:
-    """Run a config as ``kick-the-tires.sh`` does; return its seconds, None: more than LIMIT_S."""
-    words = [sys.executable, "-m", "edgefl", "run", str(config.relative_to(folder))]
+def _run(study: Study, folder: Path, data: Path, out: Path) -> float | None:
+    """Run ``kick.toml`` as ``kick-the-tires.sh`` does; return its seconds, None: over LIMIT_S.
+
+    UserError if it fails, unless only because a strategy makes no new model.
+    """
+    words = [sys.executable, "-m", "edgefl", "run", f"experiments/{study.name}/kick.toml"]
     words += ["--clock", VIRTUAL, "--out", str(out), "--overwrite"]
     began_s = time.monotonic()
     try:
@@ -454,14 +466,22 @@ def _run(config: Path, folder: Path, data: Path, out: Path) -> float | None:
         )
     except subprocess.TimeoutExpired:
         return None
-    if done.returncode:
+    if done.returncode and not (done.returncode == FAILED and _without_model(study, out)):
         lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
-        said = lines[-1].removeprefix("edgefl: ")
+        told = next((line for line in reversed(lines) if "warning: " not in line), lines[-1])
+        said = told.removeprefix("edgefl: ")
         raise UserError(
             f"the experiment does not run in the artifact: {printable(said, 500)} (--include PATH"
             " adds a file that your code opens)"
         )
     return time.monotonic() - began_s
+
+
+def _without_model(study: Study, out: Path) -> list[str]:
+    """The strategies that have ended without a new model; [] unless all have ended."""
+    folder = out / f"kick-{study.name}"
+    made = {each: run_files.read_summary(folder / each).get("versions") for each in study.labels}
+    return [] if None in made.values() else [each for each, count in made.items() if not count]
 
 
 def _has_learned(study: Study, out: Path) -> bool:

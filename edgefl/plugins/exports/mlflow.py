@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from edgefl.results.summary import BROKEN_OFF, UNFINISHED
 AT_ONCE = 100  # values in one request; MLflow takes no more parameters at a time
 LONGEST = 500  # characters of a parameter that each version of MLflow takes
 WHICH = "edgefl.id"  # the tag by which a run is found again
+TAKEN = re.compile(r"[\w.-]+")  # keys that MLflow takes; those of users may have others
 CURVES = (*SCORES, "test_loss", "train_loss", "bytes_up", "bytes_down")
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # it would tell its makers that it is used
@@ -76,10 +78,10 @@ def _write_run(client: Any, name: str, run: Path, out: str) -> str:
     row, facts = run_record(loaded, [loaded]), config.pop("run", {})
     experiment = _experiment(client, str(config.get("name", run.resolve().parent.name)), out)
     which = hashlib.sha256(str(run.resolve()).encode()).hexdigest()[:32]
-    for old in client.search_runs([experiment], f"tags.`{WHICH}` = '{which}'"):
-        client.delete_run(old.info.run_id)
+    earlier = client.search_runs([experiment], f"tags.`{WHICH}` = '{which}'")
     end_s = row["emulated_s"] or 0.0
-    made = client.create_run(experiment, start_time=_ms(began_s), run_name=name)
+    # with the tag at once: the next export finds it, too, if this one breaks off
+    made = client.create_run(experiment, _ms(began_s), {WHICH: which}, name)
     numbers = {key: number(value) for key, value in row.items() if not isinstance(value, str)}
     end = [
         Metric(key, value, _ms(began_s + end_s), row["versions"])
@@ -90,12 +92,14 @@ def _write_run(client: Any, name: str, run: Path, out: str) -> str:
         client.log_batch(made.info.run_id, metrics=some)
     for some in _batches([Param(*each) for each in _flat(config)]):
         client.log_batch(made.info.run_id, params=some)
-    texts = {"edgefl.run": str(run), WHICH: which, **{key: row[key] or "" for key in TEXTS}}
+    texts = {"edgefl.run": str(run), **{key: row[key] or "" for key in TEXTS}}
     texts |= {f"edgefl.{key}": str(value) for key, value in _flat(facts)}
     client.log_batch(made.info.run_id, tags=[RunTag(*each) for each in texts.items()])
     whole = row["verdict"] != UNFINISHED and row["finished"] not in BROKEN_OFF
     state = "FINISHED" if whole else "KILLED"
     client.set_terminated(made.info.run_id, state, _ms(began_s + end_s))
+    for old in earlier:
+        client.delete_run(old.info.run_id)
     return f"{out}: {name}"
 
 
@@ -128,9 +132,12 @@ def _curves(run: Path, began_s: float) -> Iterator[tuple[str, float, int, int]]:
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield ("links.up_mbit_s", "1.0") for each key of a config; lists are JSON."""
+    """Yield ("links.up_mbit_s", "1.0") for each key of a config; lists are JSON.
+
+    So are tables with a key that MLflow refuses, such as "~/net.py".
+    """
     for key, value in config.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and all(map(TAKEN.fullmatch, value)):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             text = value if isinstance(value, str) else orjson.dumps(value, default=str).decode()

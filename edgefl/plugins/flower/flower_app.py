@@ -458,6 +458,7 @@ class AppTasks:
         """UserError if its server sends no model or several ones."""
         self.app, self.first = app, first
         self.arrays = AppArrays.of(_only(first.train, app))
+        self.told = False  # in this process: that evaluations get no state
 
     def initial(self) -> np.ndarray:
         """The first model."""
@@ -477,7 +478,10 @@ class AppTasks:
     def evaluate(
         self, partition: int, weights: np.ndarray, number: int
     ) -> tuple[int, dict[str, float]]:
-        """Let a client evaluate a model; return its number of examples and its metrics."""
+        """Let a client evaluate a model; return its number of examples and its metrics.
+
+        Its state is on its edge, maybe on another machine, so it gets an empty one.
+        """
         first = self.first.evaluate
         if first is None:  # the server's first round has no evaluation
             first = _as_evaluation(self.first.train)

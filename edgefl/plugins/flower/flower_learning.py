@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -165,7 +166,7 @@ def _no_data() -> Dataset:
 
 
 STATE = "flower state"  # the client's state in the edge's memory
-EXAMPLES = "flower examples"  # as the client counts them, in the run's memory
+ANSWER = "flower answer"  # the client's examples and, if it returns one, its loss: run's memory
 TOLD = ("epochs", "epochs_scale", "learning_rate", "learning_rate_scale", "most_steps")
 
 
@@ -231,16 +232,27 @@ class FlowerTrainer(Trainer):
             return
         run.weights.copy_(torch.from_numpy(done.weights))
         losses = [value for name, value in done.metrics.items() if "loss" in name.lower()]
-        run.loss_sum = losses[0] * run.steps if losses else 0.0  # the update has the mean
-        run.memory[EXAMPLES] = torch.tensor([float(done.examples)], dtype=torch.float64)
+        run.memory[ANSWER] = torch.tensor([done.examples, *losses[:1]], dtype=torch.float64)
         run.memory[STATE] = wrap(aligned_copy(packed(done.state)))
+        if done.state and not self.tasks.told:
+            self.tasks.told = True
+            print(
+                f"the Flower app of edge {self.edge} keeps values in context.state: evaluations run"
+                " beside the coordinator and get an empty one, so layers that are kept there have"
+                " no part in the scores",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def payload(
         self, run: LocalRun, rule: LocalRule
     ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-        """The model, and the samples as the client counts them."""
+        """The model, the samples as the client counts them, and its loss if it returns one."""
         vectors, numbers = super().payload(run, rule)
-        return vectors, numbers | ({"samples": run.memory[EXAMPLES].item()} if numbers else {})
+        if numbers:
+            del numbers["loss"]
+            numbers |= zip(("samples", "loss"), run.memory[ANSWER].tolist())
+        return vectors, numbers
 
     def remembered(self, run: LocalRun, rule: LocalRule) -> dict[str, np.ndarray]:
         return {STATE: run.memory[STATE].numpy()} if run.failure is None else {}

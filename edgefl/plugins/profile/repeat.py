@@ -500,6 +500,8 @@ def _kept_device(part: Part, device: Any) -> dict[str, Any]:
         kept["spread"] = section.spread
     if section.task_jitter:
         kept["task_jitter"] = section.task_jitter
+    if section.unit == "tokens":
+        return {"unit": section.unit, "tokens_per_s": device.samples_per_s, **kept}
     return {"samples_per_s": device.samples_per_s, **kept}
 
 

@@ -272,6 +272,7 @@ class Strategy:
     schedules_slots: ClassVar[bool] = False
     # True: it computes gradients from the steps of plain SGD, (w_start - w_end) / (eta n)
     needs_plain_sgd: ClassVar[bool] = False
+    needs_loss: ClassVar[bool] = False  # True: updates without a loss are discarded
     needs_unlabelled: ClassVar[bool] = False  # True: its jobs use the samples of [unlabelled]
     # True: it may decide RunJob, so the hosts keep a worker for jobs
     runs_jobs: ClassVar[bool] = False

@@ -59,6 +59,7 @@ class Selector:
     """
 
     observes: ClassVar[bool] = True  # False: it needs no attribute but ``options``
+    needs_loss: ClassVar[bool] = False  # True: updates without a loss are discarded
 
     def __init__(self, options: Any = None) -> None:
         self.options = options

@@ -14,7 +14,9 @@ from edgefl.coordinator.coordinator import MOST_NAMES_OF_EDGE, TOO_LARGE, Claims
 from edgefl.protocol.messages import Update
 from edgefl.results.summary import warnings
 from edgefl.strategies.fedavg import FedAvg
+from edgefl.strategies.fedsa import FedSA
 from edgefl.strategies.sasgd import SASGD
+from edgefl.strategies.selection.selector import find
 
 HUGE = 3e38  # a finite float32
 
@@ -75,6 +77,24 @@ def test_samples_that_are_no_number_of_samples(tmp_path: Path, samples: float, r
     desk.update("a", 0, 4, 0, 0, samples=samples)
     assert "b <- task 3 v1 (0 4 0)" in desk.update("b", 1, 0, 4, 0, samples=30)
     assert facts(desk) == [{"task": 0, "reason": reason}]
+
+
+@pytest.mark.parametrize("kind", ["selector", "strategy"])
+def test_an_update_without_a_loss_is_discarded_where_one_is_needed(
+    tmp_path: Path, kind: str
+) -> None:
+    options = {"concurrency": 2} if kind == "strategy" else {"clients_per_round": 2}
+    made = make(FedSA if kind == "strategy" else FedAvg, **options)
+    if kind == "selector":
+        made.selector = find("oort", {})
+    desk = Desk(tmp_path, made)
+    desk.start(a=10, b=30)
+    desk.update("a", 0, 4, 0, 0, samples=10)
+    name = type(made if kind == "strategy" else made.selector).__name__
+    reason = f"no loss, which {name} needs (a Flower app returns it as a metric)"
+    assert facts(desk) == [{"task": 0, "reason": reason}]
+    desk.hear("b", Update(1, 0, {"weights": vector(1, 2, 3)}, {"samples": 30.0, "loss": 2.0}))
+    assert len(facts(desk)) == 1 and desk.summary()["updates_applied"] == 1
 
 
 def test_a_gradients_batch_is_no_larger_than_a_batch() -> None:

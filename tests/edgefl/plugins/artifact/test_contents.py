@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import subprocess
 from pathlib import Path
 from statistics import stdev
+from typing import Any
 
 import pytest
 from compared_runs import evaluated_run
 
+from edgefl.config.file import load
 from edgefl.errors import UserError
-from edgefl.plugins.artifact.contents import Contents, of_runs, tolerance
+from edgefl.plugins.artifact import contents
+from edgefl.plugins.artifact.contents import Contents, Study, of_runs, tolerance
 
 STRATEGIES = {"strategies": [{"strategy": "fedavg"}, {"strategy": "fedasync"}]}
 
@@ -116,3 +120,54 @@ def test_a_strained_run_is_a_warning(tmp_path: Path) -> None:
     verdict = {"verdict": "strained", "reasons": ["too slow"]}
     run = evaluated_run(tmp_path / "a", 1, [0.1, 0.9], clock="wall", fidelity=verdict)
     assert of_runs([run]).warnings == ("strained, so its times are doubtful: a",)
+
+
+# ---------------------------------------------------------------------- the trial
+def tried(tmp_path: Path, whole_s: float, **more: Any) -> tuple[float, list[str]]:
+    """Try two strategies; the slowest device, for which fedavg waits, needs five seconds.
+
+    Returns the emulated seconds of ``kick.toml``, and what was said.
+    """
+    config = {
+        "data": {"name": "digits"},
+        "edges": {"count": 3},
+        "devices": {"samples_per_s": 1000.0, "slowest_ratio": 10.0},
+        "stop": {"emulated_s": whole_s},
+        **STRATEGIES,
+        **more,
+    }
+    said: list[str] = []
+    study = Study("mine", config, {}, None)
+    (tmp_path / "experiments" / "mine").mkdir(parents=True)
+    contents._tried(study, tmp_path, tmp_path / "data", tmp_path / "out", 1, said.append)
+    kick = load(tmp_path / "experiments" / "mine" / "kick.toml")
+    return kick.stop.emulated_s or 0.0, said
+
+
+@pytest.mark.slow
+@pytest.mark.processes
+def test_a_trial_lasts_until_each_strategy_has_made_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "UNKNOWN_SHARE", 0.2)
+    seconds, said = tried(tmp_path / "long", 10.0)
+    assert seconds == 8.0 and len(said) == 2, said
+    with pytest.raises(UserError) as refused:
+        tried(tmp_path / "short", 2.0)
+    assert str(refused.value) == (
+        "mine: no new model of fedavg in the first 2 emulated s, and kick-the-tires.sh needs one:"
+        " give the runs of the other strategies alone"
+    )
+
+
+@pytest.mark.processes
+def test_an_experiment_that_cannot_run_says_why_in_place_of_its_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+        said = "edgefl: no.csv: no such file\nedgefl: warning: speed is ignored\n"
+        return subprocess.CompletedProcess(words, 2, "", said)
+
+    monkeypatch.setattr(subprocess, "run", failed)
+    with pytest.raises(UserError, match="does not run in the artifact: no.csv: no such file "):
+        tried(tmp_path, 10.0)

@@ -82,8 +82,8 @@ def quick() -> Iterator[None]:
         needs = ["numpy>=1", "scikit-learn; extra == 'lab'", "ray; extra == 'ray'"]
         return OwnWheel(write_wheel(folder, "edgefl_of_tests", needs=needs), {})
 
-    def tried(config: Path, folder: Path, data: Path, out: Path) -> float:
-        done(config, out / f"kick-{config.parent.name}")
+    def tried(study: contents.Study, folder: Path, data: Path, out: Path) -> float:
+        done(folder / "experiments" / study.name / "kick.toml", out / f"kick-{study.name}")
         return 1.0
 
     with pytest.MonkeyPatch.context() as patch:
@@ -259,9 +259,9 @@ def test_each_experiment_is_tried_with_the_data_that_its_runs_had(
 ) -> None:
     found, tried = {}, contents._run
 
-    def noted(config: Path, folder: Path, data: Path, out: Path) -> float | None:
-        found[config.parent.name] = data
-        return tried(config, folder, data, out)
+    def noted(study: contents.Study, folder: Path, data: Path, out: Path) -> float | None:
+        found[study.name] = data
+        return tried(study, folder, data, out)
 
     monkeypatch.setattr(contents, "_run", noted)
     for name in ("one", "two"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import orjson
@@ -178,6 +179,41 @@ def test_mlflow_has_each_run_once(run: Path, killed: Path, tmp_path: Path) -> No
         (int(r["version"]), round(1000 * float(r["emulated_s"])))
         for r in read_csv(run / "metrics.csv")
     ]
+
+
+@pytest.mark.rest
+@pytest.mark.processes
+def test_an_export_to_mlflow_that_breaks_off_is_replaced_by_the_next(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has keys of its user that MLflow refuses."""
+    tracking = pytest.importorskip("mlflow.tracking")
+    place, mine = tmp_path / "mlflow.db", tmp_path / "mine"
+    client = tracking.MlflowClient(tracking_uri=f"sqlite:///{place}")
+    shutil.copytree(run, mine)
+    with (mine / "config.toml").open("a") as file:
+        file.write('[run.digests]\n"~/net[1].py" = "ab"\n[flower.run_config]\n"lr+x" = 1\n')
+
+    def found() -> dict[str, str]:
+        ids = [each.experiment_id for each in client.search_experiments()]
+        return {each.info.run_id: each.info.status for each in client.search_runs(ids)}
+
+    def refused(*words: object, **more: object) -> None:
+        raise client_error("the disk is full")
+
+    mlflow.write({"mine": mine}, str(place))
+    (first,) = found()
+    data = client.get_run(first).data
+    assert data.tags["edgefl.digests"] == '{"~/net[1].py":"ab"}'
+    assert data.params["flower.run_config"] == '{"lr+x":1}'
+    with monkeypatch.context() as patch:
+        client_error = pytest.importorskip("mlflow.exceptions").MlflowException
+        patch.setattr(tracking.MlflowClient, "log_batch", refused)
+        with pytest.raises(UserError, match="MLflow cannot write there: the disk is full"):
+            mlflow.write({"mine": mine}, str(place))
+    assert len(found()) == 2 and found()[first] == "FINISHED"
+    mlflow.write({"mine": mine}, str(place))
+    assert [*found().values()] == ["FINISHED"] and first not in found()
 
 
 @pytest.mark.processes

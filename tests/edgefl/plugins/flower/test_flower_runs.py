@@ -30,6 +30,7 @@ from edgefl.plugins.flower.flower_app import (
     unpacked,
 )
 from edgefl.plugins.flower.flower_learning import FlowerLearning, seeded
+from edgefl.results.summary import warnings
 from edgefl.streams import Streams
 
 pytestmark = NEEDS_FLOWER
@@ -225,11 +226,36 @@ def test_the_first_round_ends_a_server_that_would_go_on(tmp_path: Path) -> None:
     assert first.evaluate is not None and first.over
 
 
-def test_the_state_of_a_client_stays_on_its_edge(tmp_path: Path) -> None:
+def test_an_update_has_a_loss_only_if_the_app_returns_one(tmp_path: Path) -> None:
+    for app, name in (("flower_torch", "a"), ("flower_numpy", "b")):
+        run_virtual(learning(flower_config(tmp_path, app), tmp_path), 0, tmp_path / name)
+    with_loss, without = (
+        [line["numbers"] for line in events(tmp_path / name) if "numbers" in line]
+        for name in ("a", "b")
+    )
+    assert len(with_loss) == len(without) == 12
+    assert all(0 < each["loss"] < 3 for each in with_loss) and with_loss[0]["samples"] < 500
+    assert not any("loss" in each for each in without) and without[0]["samples"] < 500
+
+
+def test_a_selection_by_loss_refuses_updates_without_one(tmp_path: Path) -> None:
+    experiment = small(tmp_path, "no_loss", 'strategies.0.selection="oort"')
+    summary = run_virtual(learning(experiment, tmp_path), 0, tmp_path / "run")
+    told = [line for line in warnings(summary) if "no loss, which Oort needs" in line]
+    assert summary["versions"] == 0 and told, warnings(summary)
+
+
+def test_the_state_of_a_client_stays_on_its_edge(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """The PyTorch app counts its tasks in ``context.state``, and reports them as a metric."""
+    run_virtual(learning(flower_config(tmp_path, "flower_numpy"), tmp_path), 0, tmp_path / "none")
+    assert "context.state" not in capfd.readouterr().err
     experiment = flower_config(tmp_path, "flower_torch", "stop.versions=3")
     learned = learning(experiment, tmp_path)
     run_virtual(learned, 0, tmp_path / "run")
+    told = [line for line in capfd.readouterr().err.splitlines() if "context.state" in line]
+    assert len(told) == 1 and "evaluations run beside the coordinator" in told[0]
     assert isinstance(learned, FlowerLearning)
     weights, state = learned.initial_weights(), None
     for count in (1, 2, 3):

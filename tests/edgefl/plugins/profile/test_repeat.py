@@ -75,6 +75,14 @@ def test_an_emulated_device_keeps_its_own_speed_in_another_group(tmp_path: Path)
     assert all(isinstance(device, Rate) for device in before.values()) and before == after
 
 
+def test_an_emulated_device_keeps_a_speed_in_tokens(tmp_path: Path) -> None:
+    of_devices = 'unit = "tokens"\ntokens_per_s = 100.0\nslowest_ratio = 2.0'
+    run = write_run(tmp_path / "pis" / "fedavg", devices="emulated", of_devices=of_devices)
+    again = parts(load(repeated(tmp_path, run)))
+    kept = {(each.devices.unit, each.devices.per_s) for each in again}
+    assert kept == {("tokens", 100.0), ("tokens", 50.0)}
+
+
 def test_all_seeds_of_an_experiment_count(tmp_path: Path) -> None:
     for seed in (3, 4):
         run = write_run(tmp_path / "pis" / "fedavg" / f"seed{seed}")
