@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from reproduction import pages, registry
@@ -68,7 +69,9 @@ def run(options: argparse.Namespace) -> int:
             tuple(options.part),
             Budget(None if options.max_hours is None else options.max_hours * S_PER_H),
         )
-        status = do([EntryRunner(entry, work) for entry in chosen], work)
+        kept = replace(work, anew=False)  # of the entries that the named ones use
+        runners = [EntryRunner(each, work if each in named else kept) for each in chosen]
+        status = do(runners, work)
     for path in pages.write(options.results, entries.values()):
         say(f"page: {path}")
     if options.verdicts is not None:
@@ -78,18 +81,16 @@ def run(options: argparse.Namespace) -> int:
 
 def do(runners: list[EntryRunner], work: Work) -> int:
     """Run the entries one after another; return the exit status."""
+    again = f"the same command {'without --anew ' if work.anew else ''}goes on"
     for runner in runners:
         say(f"{runner.entry.name}, scale {work.scale}: {runner.entry.title}")
         did = runner.run()
         if did.to_the_end:
             continue
         if work.budget.is_spent:
-            say(
-                f"--max-hours: {work.budget.used_s / S_PER_H:.2f} CPU-hours are used; the same"
-                " command goes on"
-            )
+            say(f"--max-hours: {work.budget.used_s / S_PER_H:.2f} CPU-hours are used; {again}")
         elif did.interrupted:
-            say("stopped; the same command goes on")
+            say(f"stopped; {again}")
         return INTERRUPTED if did.interrupted else FAILED
     return 0
 
@@ -129,7 +130,9 @@ def arguments() -> argparse.ArgumentParser:
         "--pages", action="store_true", help="run nothing: write the pages from the CSV files"
     )
     parser.add_argument(
-        "--anew", action="store_true", help="forget what the entries have at this scale"
+        "--anew",
+        action="store_true",
+        help="forget what the named entries have at this scale, but not those that they use",
     )
     parser.add_argument(
         "--set",
@@ -171,7 +174,7 @@ def arguments() -> argparse.ArgumentParser:
         "--max-hours",
         type=_hours,
         metavar="H",
-        help="begin no more runs after so many CPU-hours; the same command goes on later",
+        help="stop after so many CPU-hours; the same command goes on later",
     )
     return parser
 

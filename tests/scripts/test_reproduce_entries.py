@@ -220,7 +220,8 @@ def test_stored_rows_are_of_todays_configs(name: str, tmp_path: Path) -> None:
     for part in entry.parts:
         few = part.model_copy(update={"methods": part.methods[:2]})
         for run in PartPlan(entry, few, Scale.paper, tmp_path).table({}):
-            assert rows[run.key].rpartition("-")[2] == run.config_digest
+            if run.seed <= entry.looks[0]:
+                assert rows[run.key].rpartition("-")[2] == run.config_digest
 
 
 # ------------------------------------------------------------------ the registry

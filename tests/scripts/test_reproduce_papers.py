@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from reproduced import made_up, results_of, row_of
-from reproduction import measures, registry, tdma
+from reproduction import dissemination, measures, registry, tdma
 from reproduction.entry import Finding, Scale, Verdict
 from reproduction.judges import judged, of_readings
 from reproduction.measures import MEASURES
@@ -107,7 +108,10 @@ def test_the_smaller_alpha_is_that_of_the_linear_regime() -> None:
 def test_a_learning_rate_learns_if_its_best_score_is_near_the_best_of_both(
     score: float, expected: Verdict
 ) -> None:
-    """Without merging .08 ends at .3; with it at ``score``, against .78 with .02."""
+    """Without merging .08 ends at .3; with it at ``score``, against .78 with .02.
+
+    It fails only if no part is left that was not tuned.
+    """
     entry = registry.find("seed0-stability")
     rows = [
         row_of(
@@ -127,7 +131,12 @@ def test_a_learning_rate_learns_if_its_best_score_is_near_the_best_of_both(
         )
     ]
     (claim,) = [each for each in entry.claims if "larger learning rate" in each.text]
-    found = judged(claim.judge, Results(entry, Scale.paper, rows))
+    results = Results(entry, Scale.paper, rows)
+    of_all = judged(claim.judge, results)
+    assert of_all.verdict is (HOLDS if expected is HOLDS else Verdict.missing)
+    found = dissemination.learns_at_larger_steps(
+        results, "with", "without", ["work30-steps5"], 0.05
+    )
     assert found.verdict is expected
     rates = {HOLDS: "work30-steps5 0.08 to 0.02", FAILS: "work30-steps5 0 to 0.02"}[expected]
     assert rates in found.why and found.ours == (rates if expected is HOLDS else "nowhere")
@@ -368,3 +377,37 @@ def test_measures_of_gradients(
     run = left(tmp_path, {"aggregation": section}, [])
     names = ("tau_ave", "clipped_share", "share_of_few", "linearity")
     assert list(told(run, *names).values()) == [2.0, None, 0.75, None]
+
+
+def test_a_gain_somewhere_is_not_refuted_by_the_cells_that_were_run() -> None:
+    entry = registry.find("seed0-map")
+    (claim,) = [each for each in entry.claims if "merging gains somewhere" in each.text]
+    for gain, of_all, of_some in ((0.0, Verdict.equal, Verdict.missing), (0.1, HOLDS, HOLDS)):
+
+        def number(part: str, method: str, column: str, seed: int, gain: float = gain) -> float:
+            return 0.5 + 0.0001 * seed + gain * method.startswith("with-")
+
+        whole = made_up(entry, number)
+        assert judged(claim.judge, whole).verdict is of_all
+        some = replace(whole, rows=[row for row in whole.rows if row.part != "work30-dirichlet10"])
+        assert judged(claim.judge, some).verdict is of_some
+
+
+def test_gains_of_parts_under_two_versions_of_the_rule_are_not_compared() -> None:
+    entry = registry.find("seed0-fig8")
+    (claim,) = [each for each in entry.claims if "The advantage" in each.text]
+    whole = made_up(entry, lambda part, method, column, seed: 0.5 + 0.01 * seed)
+    rows = [replace(row, rule=1 if row.part == "links50" else 2) for row in whole.rows]
+    assert judged(claim.judge, whole).verdict is not Verdict.missing
+    assert judged(claim.judge, replace(whole, rows=rows)).verdict is Verdict.missing
+
+
+def test_a_loss_after_some_rounds_is_that_of_the_nearest_evaluation_that_was_kept() -> None:
+    entry = registry.find("seed1-mnist-a")
+    curves = [
+        CurveRow(Scale.paper, "main", "tdma-s1", seed, 1.0 * at, at, None, None, float(at))
+        for seed in (1, 2)
+        for at in (0, 475, 950)
+    ]
+    losses, at = tdma.near_version(Results(entry, Scale.paper, (), curves), "tdma-s1", 331.0)
+    assert losses == {1: 475.0, 2: 475.0} and at == 475.0

@@ -146,6 +146,7 @@ def test_an_undecided_claim_says_how_many_seeds_it_needs() -> None:
     near = rules.better(given, "a", "c", COLUMN)  # mean .07, deviation .03
     assert near.needed == seeds_needed(7 / 3, later) == 5 and "5 seeds tell 0.07" in near.why
     assert rules.every({"x": found}).needed == found.needed
+    assert rules.every({"x": found, "near": near}).needed == 5, "near alone may refute it"
     assert rules.better(given, "c", "c", COLUMN).needed == 0, "decided"
 
 
@@ -162,6 +163,22 @@ def test_a_run_that_never_arrives_counts_with_the_end() -> None:
     )
     found = rules.paired(given, "a", "b", "time_to_target_s")
     assert dict(found.differences) == {1: 70.0, 2: 38.0, 3: 66.0}
+
+
+def test_a_difference_that_is_only_a_bound_decides_on_its_side_alone() -> None:
+    """A arrives just before the end at 100 s and B never: 3 s is the least, not "level"."""
+    never = {1: None, 2: None, 3: None}
+    given = results_of("time_to_target_s", {"a": {1: 97.0, 2: 97.5, 3: 97.2}, "b": never})
+
+    def found(one: str, other: str) -> Verdict:
+        return rules.better(given, one, other, "time_to_target_s").verdict
+
+    assert (found("a", "b"), found("b", "a")) == (Verdict.holds, Verdict.fails)
+    level = rules.equal(given, "a", "b", "time_to_target_s", 0.05)
+    assert level.verdict is Verdict.unknown
+    mixed = {"a": {1: 98.0, 2: 99.0, 3: None, 4: 99.0}, "b": {1: None, 2: 98.0, 3: 98.5, 4: 98.0}}
+    given = results_of("time_to_target_s", mixed)
+    assert found("a", "b") is found("b", "a") is Verdict.unknown, "bounds on both sides"
 
 
 def test_seeds_in_which_neither_arrives_tell_nothing() -> None:
@@ -193,6 +210,13 @@ def test_numbers_of_two_versions_of_the_rule_are_not_mixed() -> None:
         found = judged({"better": ["a", "b", column]}, replace(given, rows=rows))
         assert found.verdict is told
     assert "two versions of the rule" in found.why
+    bounded = judged({"at_least": ["a", "convergence_accuracy"], "bound": 0.7}, given)
+    assert bounded.verdict is Verdict.holds
+    rows = [replace(row, rule=row.seed % 2 + 1) for row in given.rows]
+    bounded = judged(
+        {"at_least": ["a", "convergence_accuracy"], "bound": 0.7}, replace(given, rows=rows)
+    )
+    assert bounded.verdict is Verdict.missing
 
 
 def test_a_loss_that_is_not_finite_counts_as_the_worst_one() -> None:
@@ -216,6 +240,12 @@ def test_a_claim_without_runs_is_not_run() -> None:
         judge({"bether": ["a", "b", COLUMN]}, given)
 
 
+def readings(count: int, statement: dict[str, object]) -> dict[str, object]:
+    """Return the judge that one of so many readings gives a statement."""
+    of = {str(place): "study" for place in range(count)}
+    return {"one_reading_gives_all": [of, {"one": statement}]}
+
+
 def test_judges_of_several_statements() -> None:
     given = results_of(COLUMN, {"a": A, "b": FAR, "c": NEAR})
     statements = [
@@ -229,6 +259,12 @@ def test_judges_of_several_statements() -> None:
     assert judge({"some": [missing, statements[1]]}, given).verdict is Verdict.missing
     assert judged({"every": [missing]}, given).verdict is Verdict.missing
     assert judge({"not_better": ["b", "a", COLUMN]}, given).verdict is Verdict.holds
+    barely = {1: 0.74, 2: 0.765, 3: 0.79}  # A - barely: .06, .055, .05: holds at 95 %, not at 99.9
+    given = replace(results_of(COLUMN, {"a": A, "b": barely}), of=lambda name: given)
+    one = {"name": "one", "better": ["a", "b"], "column": COLUMN}
+    assert judge({"some": [one, one]}, given).verdict is Verdict.holds
+    for words in ({"some": [{"name": "x", "some": [one] * 10}] * 50}, readings(50, one)):
+        assert judge(words, replace(given, of=lambda name: given)).verdict is Verdict.unknown
 
 
 def test_numbers_without_an_interval() -> None:
@@ -272,6 +308,14 @@ def test_a_statement_that_fails_decides_although_another_one_was_not_run() -> No
 def test_two_methods_are_level(within: float, verdict: Verdict) -> None:
     given = results_of(COLUMN, {"a": A, "b": FAR})  # .0652 to .1148
     assert rules.equal(given, "a", "b", COLUMN, within).verdict is verdict
+
+
+def test_seeds_that_tell_whether_methods_are_level_depend_on_the_distance_to_the_bound() -> None:
+    given = results_of(COLUMN, {"a": A, "b": FAR})  # .09, deviation .01
+    found = rules.equal(given, "a", "b", COLUMN, 0.1)
+    assert found.needed == seeds_needed(1.0, given.further_confidence)
+    assert f"{found.needed} seeds tell 0.01 with" in found.why
+    assert rules.equal(given, "a", "b", COLUMN, 0.091).needed == MOST_SEEDS + 1
 
 
 @pytest.mark.parametrize(
@@ -318,6 +362,10 @@ def test_the_best_of_a_family() -> None:
 
     assert verdict(50.0) is Verdict.unknown and verdict(25.0, 50.0) is Verdict.holds
     assert verdict(10.0) is Verdict.fails
+    late = {**LIKE_50["s25"], 4: 0.1}  # a seed behind the look, of one member
+    given = replace(results_of("final_loss", {**BEFORE, "s25": late}), entry=given.entry)
+    assert rules.optimum(given, family, "final_loss") == found
+    assert "25: 0.53 " in rules.family_text(given, family, "final_loss")
 
 
 def test_the_best_of_a_family_falls() -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
-from reproduced import digits_entry, entry_of, part_of, reproduced
+import reproduce
+from reproduced import digits_entry, entry_of, part_of, reproduced, row_of
 from reproduction import pages, registry
 from reproduction.book import Book
 from reproduction.entry import WALL, Entry, MethodPlan, Part, Scale
@@ -26,7 +27,7 @@ from edgefl.clocks.choices import Power
 from edgefl.clocks.setup.resumption import RunStage, git_commit
 from edgefl.config.experiment import Stop
 from edgefl.errors import UserError
-from edgefl.plugins.sweep.sweep_runs import Did, SweepRun
+from edgefl.plugins.sweep.sweep_runs import Did, SweepRun, locked
 from edgefl.results.statistics import interval
 
 pytestmark = [pytest.mark.rest, pytest.mark.usefixtures("warm_python")]
@@ -99,20 +100,32 @@ def test_an_entry_is_tuned_and_run_and_its_page_needs_the_files_alone(tmp_path: 
     assert (tmp_path / "results" / "figures" / "digits-accuracy.svg").is_file()
 
 
-def test_looks_go_on_until_the_claims_are_decided(tmp_path: Path) -> None:
+def test_looks_go_on_until_the_claims_are_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """FedAsync is level with itself after two seeds; whether it reaches .5 is open then.
 
-    The part has a seed more than there are looks for, as one that chooses weights.
+    The claim may be that of an entry that uses the runs. The part has a seed more than there are
+    looks for, as one that chooses weights.
     """
     (part,) = digits_entry().parts
     methods = (MethodPlan(label="fedasync"), MethodPlan(label="fedasync", name="again"))
     short = part.model_copy(update={"methods": methods, "tuning": None, "seeds": (1, 2, 3, 4)})
     same = {"better": ["fedasync", "again", "final_accuracy"]}
     open_one = {"at_least": ["again", "final_accuracy"], "bound": 0.5}
-    for judge, seeds in ((same, {1, 2}), (open_one, {1, 2, 3, 4})):
-        folder = tmp_path / str(len(seeds))
+    for judge, judge_of_user, seeds in (
+        (same, same, {1, 2}),
+        (open_one, same, {1, 2, 3, 4}),
+        (same, open_one, {1, 2, 3, 4}),
+    ):
+        folder = tmp_path / f"{judge is open_one}-{judge_of_user is open_one}"
         claim = {"text": "It is", "published": "ours", "judge": judge}
         entry = digits_entry(parts=(short,), looks=(2, 3), claims=[claim])
+        of_user = {**claim, "judge": {"of": entry.name, **judge_of_user}, "needs": [entry.name]}
+        user = digits_entry(name="user", parts=(), uses=[entry.name], claims=[of_user])
+        monkeypatch.setattr(
+            registry, "entries", lambda given=(entry, user): {e.name: e for e in given}
+        )
         assert EntryRunner(entry, work_in(folder, scale=Scale.paper)).run() == Did()
         rows = Tables(folder / "results" / "data", entry).rows
         assert {row.seed for row in rows} == seeds and {row.rule for row in rows} == {2}
@@ -124,10 +137,13 @@ def test_rows_of_an_earlier_rule_are_run_again_where_it_matters(tmp_path: Path) 
     before = csv.read_text()
     csv.write_text(before.replace(",2\n", ",\n"))
     assert {row.rule for row in Tables(csv.parent, digits_entry()).rows} == {1}
-    shutil.rmtree(tmp_path / "runs")
+    summaries = list((tmp_path / "runs").rglob("summary.json"))
+    for path in summaries:  # as they were when the rule was another one
+        path.write_text(path.read_text().replace("convergence_window_s", "of_rule_1"))
     EntryRunner(digits_entry(), work_in(tmp_path)).run()  # its tuning has the convergence accuracy
     rows = Tables(csv.parent, digits_entry()).rows
     assert len(rows) == RUNS and {row.rule for row in rows} == {2}
+    assert all("convergence_window_s" in path.read_text() for path in summaries), "run again"
 
 
 def interrupted_after(runs: int, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -179,6 +195,7 @@ def test_a_finished_run_or_measure_that_the_files_lack_is_read(tmp_path: Path) -
     csv = tmp_path / "results" / "data" / "digits.csv"
     before, lines = times_aside(csv), csv.read_text().splitlines()
     csv.write_text("\n".join(lines[:4]) + "\n")  # the program was killed before it wrote the rest
+    late = EntryRunner(digits_entry(), work_in(tmp_path))
     runs = sorted((tmp_path / "runs").rglob("summary.json"))
     times = [path.stat().st_mtime_ns for path in runs]
     EntryRunner(digits_entry(), work_in(tmp_path)).run()
@@ -188,6 +205,21 @@ def test_a_finished_run_or_measure_that_the_files_lack_is_read(tmp_path: Path) -
     EntryRunner(more, work_in(tmp_path)).run()
     rows = Tables(csv.parent, more).rows
     assert len(rows) == RUNS and all(row.numbers["down_MB"] for row in rows)
+    tables = Tables(csv.parent, more)  # the column is there, for a part that was run since
+    tables.put(replace(rows[0], numbers={**rows[0].numbers, "down_MB": None}, machine="other"))
+    EntryRunner(more, work_in(tmp_path)).run()
+    (again,) = [row for row in Tables(csv.parent, more).rows if row.machine == "other"]
+    assert again.numbers == rows[0].numbers
+    csv.write_text("\n".join(lines[:4]) + "\n")
+    Tables(csv.parent, digits_entry()).put(replace(rows[0], scale=Scale.paper))
+    late.run()  # it was made before
+    scales = [row.scale for row in Tables(csv.parent, digits_entry()).rows]
+    assert scales == [Scale.small] * RUNS + [Scale.paper]
+    with (
+        locked(csv.parent / ".locks" / "digits"),
+        pytest.raises(UserError, match="digits: another run writes to it"),
+    ):
+        EntryRunner(digits_entry(), work_in(tmp_path, scale=Scale.paper)).run()
 
 
 def test_only_the_named_parts_are_run(tmp_path: Path) -> None:
@@ -221,6 +253,9 @@ def test_results_of_another_config_are_refused_and_anew_runs_them(
     (tmp_path / "runs").rename(tmp_path / "gone")
     with pytest.raises(UserError, match=r"was made with another config: --anew runs digits again"):
         EntryRunner(digits_entry(), other).run()
+    wrong = work_in(tmp_path, changes=("no.such_key=1",), anew=True)
+    with pytest.raises(UserError, match="no"):
+        EntryRunner(digits_entry(), wrong).run()
     assert csv.read_text() == text
     # rows of an earlier version, with digests of its code, and of another commit, are kept
     csv.write_text(re.sub(r",[0-9a-f]{12}\+?-c", ",s00000000-t00000000-c", text))
@@ -474,6 +509,38 @@ def test_what_is_missing_is_told(
     text = str(error.value)
     assert told in text and text.startswith("study") and len(text.splitlines()) == 1
     assert "edgefl data get mnist" in text or "EDGEFL_DATA" not in text
+
+
+def test_a_method_without_the_settings_that_its_part_takes_is_not_run(tmp_path: Path) -> None:
+    """The source was interrupted: FedBuff would have its defaults against a tuned FedAsync."""
+    (part,) = digits_entry().parts
+    second = part_of(["fedasync", "fedbuff"], "second", settings_of="main")
+    entry = digits_entry(parts=(part, second))
+    tables = Tables(tmp_path / "results" / "data", entry)
+    tables.put(row_of("fedasync", 1, scale=Scale.small, setting={"alpha": "0.3"}))
+    tables.put(row_of("fedbuff", 1, part="second", scale=Scale.small, setting={"a": "1"}))
+    with pytest.raises(UserError, match="part second: part main has no best setting of fedbuff"):
+        EntryRunner(entry, work_in(tmp_path, parts=("second",))).run()
+    assert len(Tables(tables.path.parent, entry).rows) == 2
+
+
+def test_anew_forgets_the_named_entries_and_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = []
+
+    def run(runner: EntryRunner) -> Did:
+        done.append((runner.entry.name, runner.work.anew))
+        return Did(interrupted=runner.work.anew)
+
+    monkeypatch.setattr(EntryRunner, "run", run)
+    words = ["--entry", "seed1-fig3", "--anew", "--results", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", ["reproduce.py", *words])
+    with pytest.raises(SystemExit):
+        reproduce.main()
+    used = ("seed1-mnist-a", "seed1-mnist-b", "seed1-mnist-b-unit")
+    assert done == [*((name, False) for name in used), ("seed1-fig3", True)]
+    assert "the same command without --anew goes on" in capsys.readouterr().err
 
 
 def test_an_entry_that_cannot_be_run_here_says_what_it_needs(tmp_path: Path) -> None:

@@ -88,24 +88,28 @@ class Book:
     def _is_complete(self, results: Results, claim: Claim, finding: Finding) -> bool:
         entry, scale = results.entry, results.scale
         seeds = None if finding.is_open or not results.looks else results.looks[0]
-        needs = claim.needs or (*(part.name for part in entry.parts), *entry.uses)
-        of_used = [name for name in needs if name.partition("/")[0] in entry.uses]
         try:
-            used = {name: self.results(name.partition("/")[0], scale) for name in of_used}
+            return all(
+                self.results(name, scale).is_complete(part.name, seeds)
+                for name, part in self.needed(entry, claim)
+                if scale in part.scales
+            )
         except NoResults:
             return False
-        mine = [(results, part) for part in entry.parts if part.name in needs]
+
+    def needed(self, entry: Entry, claim: Claim) -> list[tuple[str, Part]]:
+        """Return the parts whose runs a claim needs, of the entry and of those that it uses."""
+        names = claim.needs or (*(part.name for part in entry.parts), *entry.uses)
+        mine = [(entry.name, part) for part in entry.parts if part.name in names]
+        split = [name.partition("/") for name in names]
         others = [
-            (each, part)
-            for name, each in used.items()
-            for part in each.entry.parts
-            if name.partition("/")[2] in ("", part.name)
+            (used, part)
+            for used, _, one in split
+            if used in entry.uses
+            for part in self.entries[used].parts
+            if one in ("", part.name)
         ]
-        return all(
-            each.is_complete(part.name, seeds)
-            for each, part in (*mine, *others)
-            if scale in part.scales
-        )
+        return mine + others
 
     def of_part(self, entry: Entry, part: Part) -> Results | None:
         """Return the results in which a part has table runs; None if there are none."""

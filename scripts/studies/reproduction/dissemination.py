@@ -13,7 +13,6 @@ noise, or from curvature.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -57,6 +56,8 @@ def advantage_grows(
     results: Results, method: str, than: str, column: str, parts: Sequence[str]
 ) -> Finding:
     """Judge "the advantage of ``method`` grows from part to part": paired differences by seed."""
+    which = [f"{part}/{name}" for part in parts for name in (method, than)]
+    results.refuse_mixed(which, column)
     gains = {
         part: rules.paired(results, f"{part}/{method}", f"{part}/{than}", column).differences
         for part in parts
@@ -115,13 +116,14 @@ def distance(
 
 def gains_somewhere(results: Results, parts: Sequence[str]) -> Finding:
     """Judge "in at least one of ``parts`` merging gains": they share the 5 % of wrong verdicts."""
-    results, findings = replace(results, among=len(parts)), {}
+    one, findings = rules.shared(results, len(parts)), {}
     for part in parts:
-        if results.has(f"{part}/with"):
-            found = gain(results, part)
+        try:
+            found = gain(one, part)
+        except NoResults as error:
+            findings[part] = rules.not_run(error)
+        else:
             findings[part] = found.found(f"Gain {found}", f"{found.mean:+.3f}")
-    if not findings:
-        raise NoResults(f"{results.entry.name}: no cell has runs")
     return rules.some(findings)
 
 
@@ -140,10 +142,15 @@ def learns_at_larger_steps(
     """Judge "somewhere ``method`` learns at a larger learning rate than ``than``", by their tuning.
 
     A rate learns if the best score with it is at most ``within`` below the best score of both.
+    NoResults if it learns at none in the parts that were tuned, and some were not.
     """
     largest: dict[str, tuple[float, float]] = {}
     for part in parts:
         rows = [results.tried(f"{part}/{name}") for name in (method, than)]
+        if len({row.rule for its in rows for row in its}) > 1:
+            raise NoResults(
+                f"{results.entry.name}: {part} was tuned under two versions of the rule"
+            )
         scores = [
             [(float(row.setting[RATE]), row.numbers[ACCURACY] or 0.0) for row in its]
             for its in rows
@@ -154,8 +161,9 @@ def learns_at_larger_steps(
                 max((rate for rate, score in its if score >= least), default=0.0) for its in scores
             )
             largest[part] = ours, theirs
-    if not largest:
-        raise NoResults(f"{results.entry.name}: no part was tuned")
+    left = [part for part in parts if part not in largest]
+    if left and not any(ours > theirs for ours, theirs in largest.values()):
+        raise NoResults(f"{results.entry.name}: not tuned: {', '.join(left)}")
     told = {part: f"{part} {ours:g} to {theirs:g}" for part, (ours, theirs) in largest.items()}
     larger = [told[part] for part, (ours, theirs) in largest.items() if ours > theirs]
     every = ", ".join(told.values())

@@ -60,8 +60,8 @@ def every(results: Results, *specs: Judge) -> Finding:
 
 def some(results: Results, *specs: Judge) -> Finding:
     """Judge a claim that one statement is enough for: they share the 5 % of wrong verdicts."""
-    shared = replace(results, among=len(specs))
-    return rules.some({each["name"]: judged(each, shared) for each in specs})
+    one = rules.shared(results, len(specs))
+    return rules.some({each["name"]: judged(each, one) for each in specs})
 
 
 def one_reading_gives_all(
@@ -79,7 +79,8 @@ def one_reading_gives_all(
         except NoResults:
             missing.append(letter)
         else:
-            found[letter] = {name: judged(each, runs) for name, each in statements.items()}
+            one = rules.shared(replace(runs, among=results.among), len(readings))
+            found[letter] = {name: judged(each, one) for name, each in statements.items()}
     if not found:
         raise NoResults("no reading has runs")
     return of_readings(found, missing)

@@ -345,7 +345,7 @@ class Tables:
         self.curves: list[CurveRow] = []
         if self.path.is_file():
             with undamaged(self.path):
-                self.rows = [_row(each) for each in _read(self.path)]
+                self.rows = [_row(each, self.columns) for each in _read(self.path)]
         if self.curves_path.is_file():
             with undamaged(self.curves_path):
                 self.curves = [_curve(each) for each in _read(self.curves_path)]
@@ -362,6 +362,7 @@ class Tables:
     def drop(self, scale: Scale) -> None:
         """Remove all runs of a scale, and write the files."""
         self.rows = [row for row in self.rows if row.scale is not scale]
+        self.write()  # the rows first: none is ever without its curve
         self.curves = [row for row in self.curves if row.scale is not scale]
         self.write()
 
@@ -378,6 +379,7 @@ class Tables:
             self.rows = [
                 each for each in self.rows if each.role != RESULT or _curve_key(each) not in stale
             ]
+            self.write()
             self.curves = [each for each in self.curves if _curve_key(each) not in stale]
             self.write()
 
@@ -457,8 +459,10 @@ def _write(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) ->
     replace_file(path, text.getvalue().encode())
 
 
-def _row(given: dict[str, str]) -> RunRow:
-    numbers = {name: given[name] for name in given if name not in (*HEAD, *TAIL)}
+def _row(given: dict[str, str], columns: Sequence[str]) -> RunRow:
+    """Read a row; a measure that is newer than its file is None in it."""
+    numbers = dict.fromkeys(columns, "")
+    numbers |= {name: given[name] for name in given if name not in (*HEAD, *TAIL)}
     return RunRow(
         Scale(given["scale"]),
         given["part"],

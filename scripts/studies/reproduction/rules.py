@@ -92,7 +92,9 @@ class Paired:
 
     ``interval``: of their mean; None if too few seeds count. ``effect``: the smallest difference
     that matters. ``confidence``: with which further seeds will be judged. ``ties``: seeds in which
-    neither has the number.
+    neither has the number. ``at_least``, ``at_most``: some true differences may be larger, or
+    smaller, than told, because a run ended before it reached its target. ``to_tell``: the
+    difference that decides, if it is not ``effect`` or the observed one.
     """
 
     differences: Mapping[int, float]
@@ -100,6 +102,9 @@ class Paired:
     effect: float
     confidence: float
     ties: int = 0
+    at_least: bool = False
+    at_most: bool = False
+    to_tell: float | None = None
 
     @property
     def mean(self) -> float:
@@ -107,21 +112,31 @@ class Paired:
 
     @property
     def verdict(self) -> Verdict:
-        """The verdict on "the first one is better", as ``better``."""
-        return verdict_of(self.interval, self.effect)
+        """The verdict on "the first one is better", by the bounds that can be trusted."""
+        bounds = self.interval
+        if bounds is None or not (self.at_least or self.at_most):
+            return verdict_of(bounds, self.effect)
+        if bounds.low > 0 and not self.at_most:
+            return Verdict.holds
+        return Verdict.fails if bounds.high < self.effect and not self.at_least else Verdict.unknown
+
+    @property
+    def size(self) -> float:
+        """The difference that further seeds have to tell."""
+        return max(self.effect, abs(self.mean)) if self.to_tell is None else self.to_tell
 
     @property
     def needed(self) -> int:
         """The seeds that 80 % power needs; MOST_SEEDS + 1: more than that; 0: it is not known yet.
 
-        At ``effect``, or at the observed difference if that is larger.
+        At ``size``.
         """
         if self.interval is None or len(self.differences) < 3:
             return 0
         deviation = stdev(self.differences.values())
         if deviation == 0.0:
             return 2
-        seeds = seeds_needed(max(self.effect, abs(self.mean)) / deviation, self.confidence)
+        seeds = seeds_needed(self.size / deviation, self.confidence)
         return min(seeds or MOST_SEEDS + 1, MOST_SEEDS + 1)
 
     def found(self, why: str, ours: str = "", verdict: Verdict | None = None) -> Finding:
@@ -140,10 +155,10 @@ class Paired:
         if needed > MOST_SEEDS and self.interval is not None:
             most = max(abs(self.interval.low), abs(self.interval.high))
             ours += f", smaller than {number(most)}"
-            why += f"; over {MOST_SEEDS} seeds are needed to tell {number(self.effect)}"
+            size = self.effect if self.to_tell is None else self.to_tell
+            why += f"; over {MOST_SEEDS} seeds are needed to tell {number(size)}"
         elif needed:
-            size = max(self.effect, abs(self.mean))
-            why += f"; {needed} seeds tell {number(size)} with 80 % power"
+            why += f"; {needed} seeds tell {number(self.size)} with 80 % power"
         return Finding(ours, verdict, f"{why}.", needed, self._in_effects())
 
     def _in_effects(self) -> tuple[float, ...]:
@@ -173,14 +188,22 @@ def paired(
     None: that of the column. Of a time to target it is at least the time between two evaluations.
     NoResults if they have no common seed.
     """
-    seeds = _seeds_at_look(results, (method, than), column)
+    seeds = seeds_at_look(results, (method, than), column)
     raw = [_of_seeds(results.values(each, column), seeds) for each in (method, than)]
     ours, theirs = _filled(results, [method, than], column, seeds)
     none = [{seed for seed, value in each.items() if value is None} for each in raw]
     matters = effect_of(column, theirs.values(), effect)
     if column == "time_to_target_s":  # what happens between two evaluations is not seen
         matters = max(matters, *(_step_s(results, each) for each in (method, than)))
-    return paired_of(results, ours, theirs, matters, _sign(column), none[0] & none[1])
+    found = paired_of(results, ours, theirs, matters, _sign(column), none[0] & none[1])
+    if column != "time_to_target_s":
+        return found
+    counted = found.differences.keys()
+    return replace(
+        found,
+        at_least=not counted.isdisjoint(none[1] - none[0]),
+        at_most=not counted.isdisjoint(none[0] - none[1]),
+    )
 
 
 def paired_of(
@@ -274,16 +297,20 @@ def equal(results: Results, method: str, other: str, column: str, within: float)
     Holds: the interval is inside -within to within. Does not hold: it is outside on one side.
     """
     found = paired(results, method, other, column, within)
+    found = replace(found, to_tell=abs(found.effect - abs(found.mean)))
     verdict, bounds = Verdict.unknown, found.interval
     if found.verdict is Verdict.equal:
         verdict = Verdict.holds
-    elif bounds is not None and (bounds.low > found.effect or bounds.high < -found.effect):
+    elif bounds is not None and (
+        (bounds.low > found.effect and not found.at_most)
+        or (bounds.high < -found.effect and not found.at_least)
+    ):
         verdict = Verdict.fails
     return found.found(_numbers(results, (method, other), column, found), verdict=verdict)
 
 
 def _numbers(results: Results, methods: Sequence[str], column: str, found: Paired) -> str:
-    seeds = _seeds_at_look(results, methods, column)
+    seeds = seeds_at_look(results, methods, column)
     numbers = ", ".join(f"{told(each)} {mean_of(results, each, column, seeds)}" for each in methods)
     return (
         f"{label(column)}: {numbers}; paired difference {found}; what matters:"
@@ -302,7 +329,8 @@ def at_most(results: Results, method: str, column: str, bound: float) -> Finding
 
 
 def _bounded(results: Results, method: str, column: str, bound: float, least: bool) -> Finding:
-    seeds = _seeds_at_look(results, (method,), column)
+    results.refuse_mixed((method,), column)
+    seeds = seeds_at_look(results, (method,), column)
     given = _of_seeds(results.values(method, column), seeds)
     ours = mean_of(results, method, column, seeds)
     there = {seed: value for seed, value in given.items() if value is not None}
@@ -336,10 +364,12 @@ class Optimum:
 def optimum(results: Results, family: Mapping[float, str], column: str) -> Optimum:
     """Return the best x of a ``family`` x -> method.
 
-    A candidate is an x than which the best one is not better by the rule. NoResults unless all
-    members have runs.
+    A candidate is an x than which the best one is not better by the rule. The seeds are those that
+    all members have. NoResults unless all members have runs.
     """
-    filled = dict(zip(family, _filled(results, list(family.values()), column)))
+    methods = list(family.values())
+    seeds = seeds_at_look(results, methods, column)
+    filled = dict(zip(family, _filled(results, methods, column, seeds)))
     sign = _sign(column)
     means = {x: sign * average(values.values()) for x, values in filled.items()}
     at = max(means, key=lambda x: means[x])
@@ -473,7 +503,7 @@ def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Findin
     """Return the first verdict in ``order`` that a finding has, with what all of them say.
 
     Only the numbers of those that have this verdict are ``ours``, of MOST_SHOWN at most; their
-    smallest effect is that of the claim.
+    smallest effect is that of the claim, and so is the smallest number of seeds that decides one.
     """
     verdicts = [each.verdict for each in findings.values()]
     verdict = next((each for each in order if each in verdicts), order[-1])
@@ -483,7 +513,7 @@ def _joined(findings: Mapping[str, Finding], order: Sequence[Verdict]) -> Findin
         ours += f"; and {len(saying) - MOST_SHOWN} more"
     why = " ".join(f"{name}: {each.verdict}. {each.why}".strip() for name, each in findings.items())
     alike = [each for each in findings.values() if each.verdict is verdict]
-    needed = max((each.needed for each in alike), default=0)
+    needed = min((each.needed for each in alike), default=0)
     effects = min((each.effects for each in alike if each.effects), default=())
     return Finding(ours, verdict, why, needed, effects)
 
@@ -533,8 +563,11 @@ def mean_of(results: Results, which: str, column: str, seeds: Collection[int] | 
 
 
 def family_text(results: Results, family: Mapping[float, str], column: str) -> str:
-    """Return "1: 2.3, 5: 0.34" of the members' means."""
-    return ", ".join(f"{x:g}: {mean_of(results, each, column)}" for x, each in family.items())
+    """Return "1: 2.3, 5: 0.34" of the members' means, over the seeds that count."""
+    seeds = seeds_at_look(results, list(family.values()), column)
+    return ", ".join(
+        f"{x:g}: {mean_of(results, each, column, seeds)}" for x, each in family.items()
+    )
 
 
 # ------------------------------------------------------------------ numbers
@@ -556,6 +589,11 @@ def _evaluation(config: Path, overrides: tuple[str, ...]) -> Evaluation:
     return load(config, overrides).evaluation
 
 
+def shared(results: Results, statements: int) -> Results:
+    """Return the results for one of several statements that share the 5 %: one is enough."""
+    return replace(results, among=results.among * statements)
+
+
 def average(values: Iterable[float]) -> float:
     """Return the mean."""
     given = list(values)
@@ -566,7 +604,7 @@ def _sign(column: str) -> int:
     return -1 if column in SMALLER else 1
 
 
-def _seeds_at_look(results: Results, methods: Sequence[str], column: str) -> list[int]:
+def seeds_at_look(results: Results, methods: Sequence[str], column: str) -> list[int]:
     """Return the common seeds that count at the latest look; before the first one, all of them.
 
     NoResults if there is none.

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -30,11 +30,12 @@ from edgefl.results.run_files import read_config, replace_file, title
 from reproduction import registry
 from reproduction import results as files
 from reproduction.entry import WALL, Entry, Part, Scale
-from reproduction.judges import judged
 from reproduction.plans import PartPlan, PlannedRun, short_hash
 from reproduction.results import RESULT, RunRow, Tables
 
 S_PER_H = 3600.0
+LOCKS = ".locks"  # in the folder of the result files: one command at a time changes an entry's
+WINDOW = "convergence_window_s"  # in the summary of a run under rule 2
 SLOT = struct.Struct("q")
 Settings = Mapping[str, Mapping[str, str]]  # method -> its tuned values, as text
 
@@ -94,7 +95,8 @@ class Work:
         """This machine's id; its facts are in machines.csv from now on."""
         facts = machine()
         name = short_hash(facts)[:6]
-        files.put_machine(self.data, name, facts)
+        with locked(self.data / LOCKS / "machines"):
+            files.put_machine(self.data, name, facts)
         return name
 
 
@@ -123,12 +125,13 @@ class EntryRunner:
 
     def run(self) -> Did:
         """Do all runs that are not done; a Ctrl-C, a death or a spent budget ends it early."""
-        with locked(self.folder):
+        with locked(self.folder), locked(self.work.data / LOCKS / self.entry.name):
+            self.tables = Tables(self.work.data, self.entry)  # another command may have added runs
+            for plan in self.plans:
+                plan.check()
             if self.work.anew:
                 self._forget()
             self._tell_of_other_code()
-            for plan in self.plans:
-                plan.check()
             try:
                 return self._do_all()
             except KeyboardInterrupt:
@@ -190,18 +193,28 @@ class EntryRunner:
         return did
 
     def _is_open(self) -> bool:
-        """Return whether further seeds may decide a claim, of the parts that are run."""
+        """Return whether further seeds of the parts that are run may decide a claim.
+
+        Those of other entries that need these runs alone count, too.
+        """
         from reproduction.book import Book  # it needs the figures, which take long
 
-        book = Book([*map(registry.find, self.entry.uses), self.entry], self.work.data)
-        results = book.results(self.entry.name, self.work.scale)
-        chosen = set(self.work.parts)
-        claims = [
-            claim
-            for claim in self.entry.claims
-            if not chosen or (claim.needs and chosen.issuperset(claim.needs))
-        ]
-        return any(judged(claim.judge, results).is_open for claim in claims)
+        mine = self.entry
+        users = [each for each in registry.entries().values() if mine.name in each.uses]
+        read = {
+            each.name: each for each in registry.with_used([*users, *map(registry.find, mine.uses)])
+        }
+        book = Book((read | {mine.name: mine}).values(), self.work.data)
+        run = {(mine.name, plan.part.name) for plan in self.plans}
+
+        for entry in (mine, *users):
+            for judged in book.judged(entry):
+                needed = {(name, part.name) for name, part in book.needed(entry, judged.claim)}
+                if entry is mine:  # the runs that it uses are there
+                    needed = {key for key in needed if key[0] == mine.name}
+                if judged.finding.is_open and needed and run >= needed:
+                    return True
+        return False
 
     # ------------------------------------------------------------------ tuning
     def _tune(self, plan: PartPlan, best: dict[str, Settings]) -> Did:
@@ -221,7 +234,20 @@ class EntryRunner:
             best[part.name] = best.get(part.settings_of) or self._settings_of(part)
         else:
             best[part.name] = {}
+        if did.to_the_end and (part.tuning is not None or part.settings_of):
+            self._refuse_untuned(part, best[part.name])
         return did
+
+    def _refuse_untuned(self, part: Part, best: Settings) -> None:
+        """Raise UserError if a method would run with defaults against tuned ones."""
+        left = [each.shown for each in part.methods if (each.tuned_as or each.shown) not in best]
+        if not left:
+            return
+        whose = f"part {part.settings_of}" if part.settings_of else "its tuning"
+        raise UserError(
+            f"{self.entry.name}, part {part.name}: {whose} has no best setting of"
+            f" {', '.join(left)}: let it end first, or see why their runs have no score"
+        )
 
     def _score(self, key: files.Key, column: str) -> float | None:
         row = self._row(key)
@@ -287,6 +313,9 @@ class EntryRunner:
         directory = run.run.directory
         if run.stage is not RunStage.finished:
             return False
+        if WINDOW not in facts_of(directory) and run.part.depends_on(files.OF_RULE):
+            shutil.rmtree(directory)  # made under rule 1: it is run again
+            return False
         commit = read_config(directory)[FACTS]["git_commit"]
         row = RunRow(
             run.scale,
@@ -342,9 +371,17 @@ class EntryRunner:
                 f"{self.tables.path}: {run} was made with another config: --anew runs"
                 f" {self.entry.name} again"
             )
-        if not row.numbers.keys() >= set(run.part.measures):
-            self._take(run, row.cpu_s)  # a measure is new: read it, if the directory is there
+        if any(row.numbers[name] is None for name in run.part.measures):
+            self._measure_again(run, row)
         return True
+
+    def _measure_again(self, run: PlannedRun, row: RunRow) -> None:
+        """Read the measures that a row lacks, if its directory is there: one may be new."""
+        if run.stage is RunStage.finished:
+            found = files.numbers_of(run.run.directory, run.part.measures)
+            new = {name: found[name] for name in run.part.measures if row.numbers[name] is None}
+            if any(value is not None for value in new.values()):
+                self.tables.put(replace(row, numbers={**row.numbers, **new}))
 
 
 def check_data(entry: Entry, runs: Sequence[SweepRun]) -> None:

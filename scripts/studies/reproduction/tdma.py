@@ -79,15 +79,18 @@ def staleness_is_unavoidable(results: Results, shapes: Mapping[str, Sequence[int
 
 def smaller_per_round(results: Results, method: str, computes: Sequence[int]) -> Finding:
     """Judge "r = 5 can have the lower loss than r = 1 after equally many rounds"."""
-    findings = {}
+    results, findings = rules.shared(results, len(computes)), {}
     for tau in computes:
         rounds = results.mean(f"{tau}-5/{method}", "versions") or 0.0
-        ours, theirs = (at_version(results, f"{tau}-{r}/{method}", rounds) for r in (5, 1))
+        (ours, at), (theirs, then) = (
+            near_version(results, f"{tau}-{r}/{method}", rounds) for r in (5, 1)
+        )
         matters = rules.effect_of(LOSS, theirs.values())
         found = rules.paired_of(results, ours, theirs, matters, -1)
         means = ", ".join(f"{average(each.values()):.4g}" for each in (ours, theirs))
         findings[f"tau_comp = {tau}"] = found.found(
-            f"loss after {rounds:.0f} rounds, r = 5 and r = 1: {means}; paired difference {found}",
+            f"loss after {at:.0f} and {then:.0f} rounds, r = 5 and r = 1: {means}; paired"
+            f" difference {found}",
         )
     return rules.some(findings)
 
@@ -99,19 +102,22 @@ def losses(results: Results, which: str, column: str = LOSS) -> dict[int, float]
     return {seed: GUESS if value is None else value for seed, value in values.items()}
 
 
-def at_version(results: Results, which: str, version: float) -> dict[int, float]:
-    """Return seed -> the train loss of a version: that of the latest evaluation up to it.
+def near_version(results: Results, which: str, version: float) -> tuple[dict[int, float], float]:
+    """Return seed -> the train loss of the evaluation nearest to a version, and its mean version.
 
-    A version after the last evaluation has its loss. NoResults without curves.
+    The result files have CURVE_POINTS evaluations of a run, so it can be some rounds off. NoResults
+    without curves.
     """
     curves = results.curve(which, "train_loss", x="version")
     if not curves:
         part, method = key_in(which)
         raise NoResults(f"{results.entry.name}: no curves of {method} in {part}")
-    return {
-        seed: ([value for at, value in points if at <= version] or [points[0][1]])[-1]
+    nearest = {
+        seed: min(points, key=lambda point: abs(point[0] - version))
         for seed, points in curves.items()
     }
+    losses = {seed: loss for seed, (_, loss) in nearest.items()}
+    return losses, average(at for at, _ in nearest.values())
 
 
 def trend_falls(results: Results, values: Mapping[float, BySeed], what: str) -> Finding:
@@ -125,6 +131,8 @@ def trend_falls(results: Results, values: Mapping[float, BySeed], what: str) -> 
     order = sorted(values)
     falls = {seed: -correlation(order, [values[x][seed] for x in order]) for seed in seeds}
     found = rules.paired_of(results, falls, dict.fromkeys(seeds, 0.0), NO_TREND)
+    if found.interval is not None:
+        found = replace(found, interval=found.interval.within(-1.0, 1.0))
     means = ", ".join(f"{x:g}: {average(values[x].values()):.3g}" for x in order)
     told = f"{-found.mean:+.2f}"
     if found.interval is not None:
@@ -145,11 +153,12 @@ def correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def alive(results: Results, family: Family) -> dict[float, str]:
-    """Return the members whose model has learned something with every seed."""
+    """Return the members whose model has learned something with every seed that counts."""
+    seeds = rules.seeds_at_look(results, list(family.values()), LOSS)
     return {
         x: each
         for x, each in family.items()
-        if max(losses(results, each).values(), default=9) < DEAD
+        if max(losses(results, each)[seed] for seed in seeds) < DEAD
     }
 
 
@@ -171,12 +180,14 @@ def steadier(results: Results, family: Family) -> Finding:
 def faster_per_round(results: Results, family: Family) -> Finding:
     """Judge "counted in rounds, a larger S learns faster": the loss after some rounds falls.
 
-    The rounds are those that every S has.
+    The rounds are those that every S has, up to the distance of the evaluations that were kept.
     """
     versions = [results.mean(method, "versions") for method in family.values()]
     rounds = min(each for each in versions if each is not None)
-    values = {x: at_version(results, each, rounds) for x, each in family.items()}
-    return trend_falls(results, values, f"train loss after {rounds:g} rounds by S")
+    near = {x: near_version(results, each, rounds) for x, each in family.items()}
+    used = ", ".join(f"{at:.0f}" for _, (_, at) in sorted(near.items()))
+    what = f"train loss by S after about {rounds:g} rounds (evaluations at {used})"
+    return trend_falls(results, {x: its for x, (its, _) in near.items()}, what)
 
 
 def delay_gains(results: Results, plain: Family, delayed: Family) -> Finding:
