@@ -362,9 +362,10 @@ class NetworkSection(Section):
     """Who spaces the bytes of emulated links. `"process"`: the coordinator wakes up for each piece.
     `"kernel"`: the kernels of both ends do (Linux, no privileges). The coordinator wakes up less
     often and earlier, which takes .3 to .5 of its CPU time with 100 links of 2 Mbit/s. This
-    concerns tasks and updates of 100 kB or more on links at a constant rate of about 0.9 to 10
-    Mbit/s (on one machine up to 70). The rest is spaced as with `"process"`. The run is strained if
-    a kernel cannot. `"auto"`: as `"kernel"`, where it is possible.
+    concerns tasks and updates that take their link about 0.65 s or more (1 s below 1 Mbit/s, or
+    with 100 edges), at a constant rate of about 0.6 to 10 Mbit/s (on one machine up to 70). The
+    rest is spaced as with `"process"`. The run is strained if a kernel cannot. `"auto"`: as
+    `"kernel"`, where it is possible.
     """
     max_edges: int = Field(default=100_000, ge=1)
     """Largest number of connected edges; further ones are refused. At least the number of edges."""

@@ -169,7 +169,7 @@ def _serve(
 ) -> None:
     if not sys.platform.startswith("linux"):
         raise BadValue("proxy: needs Linux (it waits with epoll)")
-    from emulator.proxy.proxy import PROCESS, Proxy
+    from emulator.proxy.proxy import Proxy
 
     if log_path is not None and log_path == busy_path:
         raise BadValue(f"--busy {busy_path}: expected another file than that of --log")
@@ -178,12 +178,44 @@ def _serve(
     try:
         busy = None if busy_path is None else BusyFile(busy_path)
         proxy = Proxy(routes, shared[0], shared[1], log, busy, pacing)
+        _announce(proxy, routes, shared, seconds, pacing)
     except BaseException:
         for output in (log, busy):
             if output is not None:
                 output.abandon()
         raise
-    for number in (signal.SIGINT, signal.SIGTERM):
+    gc.freeze()  # the collector then skips imported objects, which would take milliseconds
+    problems: list[str] = []
+    try:
+        proxy.run(seconds, sys.stderr if sys.stderr.isatty() else None)
+    finally:  # the files before what is printed: stdout may be closed
+        for close in (
+            *([] if log is None else [lambda: log.close(_summary(proxy))]),
+            *([] if busy is None else [busy.finish]),
+        ):
+            try:
+                close()
+            except BadValue as error:
+                problems.append(str(error))
+    try:
+        _report(proxy, log)
+    finally:
+        if problems:
+            raise BadValue("; ".join(problems))
+
+
+def _announce(
+    proxy: Proxy,
+    routes: list[Route],
+    shared: list[Constant | None],
+    seconds: float | None,
+    pacing: str,
+) -> None:
+    """Prepare this process, and say what it does."""
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup ignores it
+        numbers.append(signal.SIGHUP)
+    for number in numbers:
         signal.signal(number, lambda *_: proxy.stop())
     slack = "1 ns" if precise_timers() else "default"
     priority = real_time_priority()
@@ -193,7 +225,7 @@ def _serve(
             f"listening on {address_text(address)}, to {address_text(route.to)}: up"
             f" {route.up}, down {route.down}"
         )
-    for each in proxy.pacing() if pacing != PROCESS else ():
+    for each in proxy.pacing() if pacing != "process" else ():
         reason = f" ({each['reason']})" if each["reason"] else ""
         typer.echo(f"{each['listen']} {each['direction']}: paced by the {each['pacer']}{reason}")
     for direction, capacity in zip(("up", "down"), shared):
@@ -205,11 +237,19 @@ def _serve(
         f" {'Ctrl-C ends' if seconds is None else f'ends after {seconds:g} s'}"
     )
     sys.stdout.flush()
-    gc.freeze()  # the collector then skips imported objects, which would take milliseconds
-    proxy.run(seconds, sys.stderr if sys.stderr.isatty() else None)
-    if busy is not None:
-        busy.finish()
-    _report(proxy, log)
+
+
+def _summary(proxy: Proxy) -> dict[str, object]:
+    """The members of the log that are not connections."""
+    known = proxy.traffic.fidelity.summary()
+    judged = {name: known[name] for name in ("verdict", "reasons", "wake_lag_ms", "host")}
+    chunks = {"chunks": known["transfers"], "chunk_lag_ms": known["transfer_lag_ms"]}
+    return {
+        "began_unix_s": proxy.began_unix_s,
+        "summary": proxy.traffic.totals.as_json(),
+        "pacing": proxy.pacing(),
+        "fidelity": judged | chunks,
+    }
 
 
 def _report(proxy: Proxy, log: Log | None) -> None:
@@ -220,29 +260,12 @@ def _report(proxy: Proxy, log: Log | None) -> None:
         f"{totals.opened} connections ({totals.failed} not closed properly), {totals.up_bytes}"
         f" bytes up, {totals.down_bytes} bytes down"
     )
-    links = proxy.pacing()
-    if by_kernel := sum(link["kernel_bytes"] for link in links):
+    if by_kernel := sum(link["kernel_bytes"] for link in proxy.pacing()):
         typer.echo(f"the kernel paced {by_kernel} bytes")
     typer.echo(f"{fidelity.verdict}{''.join(f'; {reason}' for reason in fidelity.reasons())}")
     if log is None:
         typer.echo("Next: use --log FILE to keep a record of every connection")
     else:
-        known = fidelity.summary()
-        judged = {name: known[name] for name in ("verdict", "reasons", "wake_lag_ms", "host")}
-        log.close(
-            {
-                "began_unix_s": proxy.began_unix_s,
-                "summary": totals.as_json(),
-                "pacing": links,
-                "fidelity": (
-                    judged
-                    | {
-                        "chunks": known["transfers"],
-                        "chunk_lag_ms": known["transfer_lag_ms"],
-                    }
-                ),
-            }
-        )
         typer.echo(
             f"Next: see the record of every connection and the lateness of chunks in {log.path}"
         )

@@ -11,6 +11,7 @@ import os
 import resource
 import select
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any, TextIO
 
 from emulator.capacity import Capacity
 from emulator.clock import precise_timers
-from emulator.errors import BadValue, valid_name
+from emulator.errors import BadValue, Unavailable, valid_name
 from emulator.kernel_pacing import PacedConnection
 from emulator.proxy.pacing import Junction, Lane, ahead_of
 from emulator.proxy.record import BusyFile, ConnectionRecord, Log
@@ -38,6 +39,7 @@ EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
 READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 WRITABLE = select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR
 PROCESS, KERNEL, AUTO = PACERS = ("process", "kernel", "auto")
+SELECTABLE = 1024  # FD_SETSIZE of the C library
 SENT_BYTES = 1 << 22  # send buffer for the kernel's pacing; an ordinary user may get less
 RESET_ON_CLOSE = b"\x01\0\0\0\0\0\0\0"  # struct linger {1, 0}
 # (host, port), the four values of IPv6, or what a Python without IPv6 returns for IPv6.
@@ -69,7 +71,7 @@ class Proxy:
         # what the kernel may hold of a connection; 0: it does not pace
         self._queue_bytes = 0 if pacing == PROCESS else _queue_bytes()
         self._most_open = _most_open(len(routes))
-        self._stopped, self._busy = False, busy
+        self._stopped, self._busy, self._no_room = False, busy, False
         # a stop of another thread, or of a signal handler, may come while the files are closed
         self._closing = threading.RLock()
         self._ends: dict[int, ConnectionEnd] = {}
@@ -86,6 +88,12 @@ class Proxy:
         self._roads: list[Road] = []
         # created before any other socket, because select() needs a file number below 1024
         self._epoll = select.epoll()
+        if self._epoll.fileno() >= SELECTABLE:
+            self._epoll.close()
+            raise Unavailable(
+                f"proxy: this process has {SELECTABLE} files open, and precise waiting needs a"
+                " file number below that: start the proxy before they are opened"
+            )
         self._stop_fd = os.eventfd(0, os.EFD_NONBLOCK)
         self._epoll.register(self._stop_fd, select.EPOLLIN)
         try:
@@ -152,6 +160,9 @@ class Proxy:
         for end in list(self._ends.values()):
             if not end.dead:
                 self.traffic.cut(end, "the proxy stopped")
+        for road in self._roads:
+            if road.busy is not None:
+                road.busy.stop(self._now())
         for listener, *_ in self._listeners.values():
             listener.close()
         self._listeners.clear()
@@ -290,6 +301,16 @@ class Proxy:
             self._epoll.register(sock, EDGES)
 
     def _ask_later(self, fd: int) -> None:
+        if not self._no_room:
+            self._no_room = True
+            most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            with suppress(OSError):  # stderr may be closed
+                print(
+                    f"emulator: warning: clients wait until one of the {self.traffic.totals.open}"
+                    f" connections ends: each needs two files, and this process may have {most}"
+                    " open; raise that with ulimit -n",
+                    file=sys.stderr,
+                )
         self._epoll.unregister(fd)
         self._full_listeners.add(fd)
 
@@ -376,16 +397,22 @@ def running_proxy(
     """A proxy with one emulated link to the TCP server at ``to``; it listens on ``.address``.
 
     Values are text with a unit, as in ``emulator proxy``. What is not given is not emulated.
-    BadValue for what is wrong. Connections that are open at the end are reset.
+    BadValue for what is wrong. Connections that are open at the end are reset. An error that ends
+    the proxy earlier is raised at the end.
     """
     said = {"up": up, "down": down, "latency": latency, "jitter": jitter, "loss": loss}
     target = parse_address(to, "to") if isinstance(to, str) else (to[0], to[1])
     route = Route(("127.0.0.1", 0), target, *proxy_ways(profile, said, 2 * seed))
     proxy = Proxy([route], pacing=pacing)
 
+    errors: list[BaseException] = []
+
     def carry() -> None:
         precise_timers()
-        proxy.run()
+        try:
+            proxy.run()
+        except BaseException as error:
+            errors.append(error)
 
     thread = threading.Thread(target=carry, name="emulator proxy", daemon=True)
     thread.start()
@@ -394,3 +421,5 @@ def running_proxy(
     finally:
         proxy.stop()
         thread.join()
+        if errors:
+            raise errors[0]

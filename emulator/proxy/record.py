@@ -1,8 +1,8 @@
 """The records of a proxy: connections, totals, the live status line, and busy periods of its links.
 
-A busy period lasts from the first byte that comes until no byte is left. A program that sends as
-fast as the link carries makes one period of each transfer; it takes the latency and bytes x 8 /
-rate. A pause of the sender ends the period.
+A busy period lasts from the first byte that comes until no byte is left, also of those that the
+kernel got before they are due. A program that sends as fast as the link carries makes one period of
+each transfer; it takes the latency and bytes x 8 / rate. A pause of the sender ends the period.
 """
 
 from __future__ import annotations
@@ -226,22 +226,43 @@ class BusyFile(_Output):
 class BusyPeriods:
     """The busy periods of one direction of a link; moments in ns since the proxy's start."""
 
-    __slots__ = ("_begin_ns", "_bytes", "_file", "_link", "_under_way_bytes")
+    __slots__ = (
+        "_begin_ns",
+        "_bytes",
+        "_due_ns",
+        "_end_ns",
+        "_file",
+        "_link",
+        "_under_way_bytes",
+    )
 
     def __init__(self, file: BusyFile, link: str) -> None:
         self._file, self._link = file, link
-        self._begin_ns = self._bytes = self._under_way_bytes = 0
+        self._begin_ns = self._end_ns = self._due_ns = self._bytes = self._under_way_bytes = 0
 
     def came(self, size_bytes: int, now: int) -> None:
         """Record bytes that came from their sender at ``now``."""
-        if not self._under_way_bytes:
-            self._begin_ns, self._bytes = now, 0
+        if not self._under_way_bytes and now >= self._end_ns:
+            self.stop(now)
+            self._begin_ns = now
         self._bytes += size_bytes
         self._under_way_bytes += size_bytes
 
     def left(self, size_bytes: int, due_ns: int, now: int) -> None:
-        """Record bytes that were due at ``due_ns`` and left for their receiver at ``now``."""
+        """Record bytes that were due at ``due_ns`` and left for their receiver at ``now``.
+
+        Both may be in the future, if the kernel spaces the bytes.
+        """
         self._under_way_bytes -= size_bytes
-        if size_bytes and not self._under_way_bytes:
-            times = (f"{each / NS_PER_S:.9f}" for each in (self._begin_ns, now, due_ns))
+        if size_bytes:
+            self._due_ns, self._end_ns = due_ns, now
+
+    def stop(self, now: int) -> None:
+        """Write the latest period; it ends at ``now`` if it is still in progress."""
+        if self._under_way_bytes:
+            self._due_ns = self._end_ns = now
+        if self._bytes:
+            moments = self._begin_ns, min(self._end_ns, now), self._due_ns
+            times = (f"{each / NS_PER_S:.9f}" for each in moments)
             self._file.write(f"{self._link},{','.join(times)},{self._bytes}\n")
+        self._bytes = self._under_way_bytes = 0

@@ -39,6 +39,9 @@ END_OF_RECORD = 0x80
 # is not believed: another clock may have been set meanwhile.
 TIMESTAMPS, TIMESPEC, OLDEST_NS = 35, struct.Struct("@qq"), NS_PER_S  # SO_TIMESTAMPNS
 SHUT_WR = 1
+NOT_SPACED = (
+    "this system accepts a pacing rate and sends faster, so bytes were early: use pacing process"
+)
 # errors of sending after which the peer's last bytes may still be there to read
 PEER_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 Ancillary = tuple[int, int, bytes]  # (level, type, data)
@@ -251,6 +254,8 @@ class Traffic:
                 self._space(ahead, dest, size)
             for due_ns, item in items:
                 self._leave(road, max(due_ns, planned_ns), item)
+            if dest is not None:
+                self._check_spacing(ahead, dest)
             road.changed()
 
     def _space(self, ahead: Ahead, dest: ConnectionEnd, size_bytes: int) -> None:
@@ -266,6 +271,18 @@ class Traffic:
                 ended=source.finished or not source.readable,
             )
         )
+
+    def _check_spacing(self, ahead: Ahead, dest: ConnectionEnd) -> None:
+        """Let this process space the bytes from now on if the kernel sends them at once.
+
+        Some sandboxes report the rate that they were given, and do nothing with it.
+        """
+        if dest.paced is None or not dest.spaced:
+            return
+        unsent = dest.paced.unsent()
+        if unsent < ahead.takes(dest.leaves_ns - self._now()) - ahead.piece_bytes:
+            self.fidelity.strain(NOT_SPACED)
+            self._pace, dest.paced, dest.fresh = None, None, 0
 
     def _leave(self, road: Road, due_ns: int, item: Item) -> None:
         source, data, arrived_ns = item

@@ -24,6 +24,7 @@ from reference import cpu_s
 from table import Row, arguments, host_line, report, run, say
 
 from edgefl.clocks.processes import COORDINATOR
+from edgefl.config.file import load
 from edgefl.errors import UserError
 from edgefl.record.files import SUMMARY
 
@@ -39,6 +40,11 @@ def main() -> None:
     parser.add_argument("changes", nargs="*", metavar="KEY=VALUE", help="as of edgefl run")
     options, host = parser.parse_args(), host_line()
     config, changes = options.config.resolve(), options.changes
+    if options.against is not None and not (options.against / "edgefl").is_dir():
+        raise UserError(f"--against {options.against}: expected a checkout of edgefl")
+    experiment = load(config, changes)
+    if (count := len(experiment.strategies) * len(experiment.by_seed())) != 1:
+        raise UserError(f"{options.config}: expected one strategy and one seed, found {count} runs")
     rows = measured(ROOT, config, changes, "")
     if options.against is not None:
         rows += measured(options.against.resolve(), config, changes, ", before")
@@ -52,7 +58,8 @@ def measured(root: Path, config: Path, changes: list[str], suffix: str) -> list[
         words += ["--out", folder, "--force"]
         environment = os.environ | {"PYTHONPATH": str(root)}
         began_unix_s = time.time()
-        process = psutil.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+        # the folder, because python -m looks there before it looks in PYTHONPATH
+        process = psutil.Popen(words, cwd=root, env=environment, stdout=subprocess.DEVNULL)
         most_bytes = most_processes = 0
         used: list[tuple[float, float]] = []  # (moment, CPU time of the coordinator)
         while process.poll() is None:

@@ -40,6 +40,7 @@ from emulator_rows import (
 from reference import RELAY_BYTES, cpu_s, relay
 from table import TIMES, Row, say
 
+from emulator.errors import BadValue
 from emulator.host import real_time_priority
 from emulator.proxy.proxy import KERNEL, PROCESS
 
@@ -210,6 +211,11 @@ def running(options: list[str], links: int = 1, priority: bool = True) -> Iterat
                     proxy.ports.append(int(line.split()[2].rstrip(",").rpartition(":")[2]))
                 if line.startswith("Next:"):
                     break
+            if not proxy.ports:
+                raise BadValue(
+                    f"emulator proxy {' '.join(options)}: ended with status {process.wait()} before"
+                    " it listened"
+                )
             time.sleep(PAUSE_S)
             yield proxy
         finally:

@@ -34,13 +34,14 @@ from emulator_proxy import measure_many as proxied
 from emulator_rows import Cell, Extent, Shot, busy_cores
 from protocol import BARE, MB, experiment, run
 from reference import raw_rounds
-from table import TIMES, Row, arguments, host_line, report, say
+from table import TIMES, Row, arguments, host_line, new_file, report, say
 from table import run as run_bench
 
 from edgefl.clocks.processes import keep_freed_memory
 from edgefl.config.experiment import NetworkSection
 from edgefl.errors import UserError
 from edgefl.exchange.pacer import LARGEST_PIECE, SMALLEST_PIECE, PiecePlan
+from emulator.errors import Unavailable
 from emulator.fidelity import Fidelity
 from emulator.host import cores as cpus
 from emulator.proxy.proxy import PACERS
@@ -146,7 +147,7 @@ def measure(case: str, rounds: int, turns: int, other: Path | None) -> tuple[lis
             others.append(paced_by(other, links, mbit_s, rounds))
         costs.append(paced(links, mbit_s, rounds))
         raw = raw_rounds(links, size, rounds, piece)
-        bare_us.append(1e6 * raw.cpu_s / (2 * links * (size // piece)))
+        bare_us.append(1e6 * raw.cpu_s / (2 * links * -(-size // piece)))
     piece_us = median(cost.piece_us for cost in costs)
     name = f"{links} links of {mbit_s:g} Mbit/s"
     rows = [
@@ -231,8 +232,12 @@ def busy_rows(carriers: list[str], rates: list[float], csv_file: Path | None) ->
         for mbit_s in rates:
             for group in carriers:
                 for carrier, carries in CARRIERS[group].items():
-                    links = faithful_links(carries, mbit_s)
                     name = f"cores busy, {carrier}, links of {mbit_s:g} Mbit/s"
+                    try:
+                        links = faithful_links(carries, mbit_s)
+                    except Unavailable as error:
+                        rows.append(Row(name, f"not measured: {error}"))
+                        continue
                     rows.append(Row(f"{name}: most that are faithful", links, ""))
                     rows.append(Row(f"{name}: faithful Mbit/s per core", links * mbit_s / cores))
                     lines.append(f'"{carrier}",{mbit_s:g},{links},{links * mbit_s / cores:g}')
@@ -254,10 +259,12 @@ def main() -> None:
     parser.add_argument("--busy", action="store_true", help="how many links, beside busy loops")
     parser.add_argument("--carrier", choices=CARRIERS, action="append", help="with --busy")
     parser.add_argument("--rate", type=float, action="append", metavar="MBIT_S", help="with --busy")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="with --busy")
+    parser.add_argument("--csv", type=new_file, metavar="FILE", help="with --busy")
     chosen, host = parser.parse_args(), host_line()
     if min(chosen.rounds, chosen.turns) < 1:
         raise UserError("--rounds, --turns: expected 1 or more")
+    if min(chosen.rate or BUSY_MBIT_S) <= 0:
+        raise UserError(f"--rate {min(chosen.rate):g}: expected a number above 0")
     keep_freed_memory()  # as the warm parent does for its edges
     if chosen.busy:
         rates = chosen.rate or list(BUSY_MBIT_S)

@@ -96,8 +96,8 @@ class Echo:
 class Outcome:
     """The measurements of one case."""
 
-    rounds_s: list[float] = field(default_factory=list)
-    cpu_s: float = 0.0
+    rounds_s: list[float] = field(default_factory=list)  # without the first one
+    cpu_s: float = 0.0  # of all rounds
     base_bytes: int = 0  # before the first round, with the model and all edges but one
     peak_bytes: int = 0
     summary: dict[str, Any] = field(default_factory=dict)
@@ -273,7 +273,7 @@ def measure(case: str, some: int | None) -> list[Row]:
     ]
     raw = RawRounds(median(r.round_s for r, _ in each), median(r.cpu_s for r, _ in each))
     ours_s = median(median(ours.rounds_s) for _, ours in each)
-    ours_cpu_s = median(ours.cpu_s / len(ours.rounds_s) for _, ours in each)
+    ours_cpu_s = median(ours.cpu_s / rounds for _, ours in each)
     ours = each[-1][-1]
     base = ours.base_bytes / MB
     return [

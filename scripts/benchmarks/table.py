@@ -70,11 +70,19 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--json",
-        type=Path,
+        type=new_file,
         metavar="FILE",
         help="also write the rows to FILE: a list of {name, value, unit, goal, pass}",
     )
     return parser
+
+
+def new_file(text: str) -> Path:
+    """A file to write after the measurement; UserError at once if its folder does not exist."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise UserError(f"{path}: cannot be written: {path.parent} is no folder")
+    return path
 
 
 def run(main: Callable[[], None]) -> None:

@@ -27,7 +27,7 @@ from emulator.capacity.rates import Constant
 from emulator.cli import run
 from emulator.delay import Latency
 from emulator.errors import BadValue
-from emulator.proxy.proxy import Proxy
+from emulator.proxy.proxy import Proxy, running_proxy
 from emulator.proxy.record import Log
 from emulator.proxy.routes import ProxyWay, Route
 from emulator.proxy.traffic import UNTAKEN_BYTES
@@ -327,6 +327,59 @@ def test_what_a_proxy_cannot_begin_with_is_one_line(
     assert run(f"proxy {words} --seconds 0.01".split()) == 2
     out, error = capsys.readouterr()
     assert out == "" and says in error and error.count("\n") == 1
+
+
+def test_files_that_fail_cost_no_other_file(servers: Servers, tmp_path: Path) -> None:
+    """The end of a session (SIGHUP) closes the terminal, the disk of one file is full."""
+    log = tmp_path / "log.json"
+    files = f"--log {log} --busy /dev/full"
+    words = f"proxy --map {LOCAL}:0={LOCAL}:{servers.serve(echo)} {files}".split()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "from emulator.cli import main; main()", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None and process.stderr is not None
+    while not process.stdout.readline().startswith("Next: "):
+        pass
+    process.stdout.close()
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(PATIENCE_S) > 0
+    assert "busy /dev/full: incomplete" in process.stderr.read()
+    process.stderr.close()
+    assert json.loads(log.read_text())["summary"]["opened"] == 0
+
+
+def test_the_limit_on_open_files_is_named_once(
+    servers: Servers, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("emulator.proxy.proxy._most_open", lambda listeners: 1)
+    running = servers.proxy(servers.serve(echo))
+    for _ in range(3):
+        with running.connect(), running.connect():
+            wait_until(lambda: bool(running.proxy._full_listeners))
+        running.settle()
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "clients wait until one of the 1 conn" in error
+    assert "ulimit -n" in error
+
+
+def test_a_proxy_without_a_low_file_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulator.proxy.proxy.SELECTABLE", 0)
+    open_files = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(BadValue, match="start the proxy before"), running_proxy(f"{LOCAL}:1"):
+        pass
+    assert len(os.listdir("/proc/self/fd")) == open_files
+
+
+def test_what_ends_a_proxy_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turn(proxy: Proxy, at_latest_ns: int) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Proxy, "_turn", turn)
+    with pytest.raises(RuntimeError, match="a bug"), running_proxy(f"{LOCAL}:1") as proxy:
+        wait_until(lambda: not proxy._listeners)
 
 
 # ------------------------------------------------------------------ who paces

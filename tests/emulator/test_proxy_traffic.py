@@ -354,14 +354,40 @@ def test_busy_periods_are_those_in_which_bytes_are_under_way(tmp_path: Path) -> 
         if size_bytes:
             rig.send(0, bytes(size_bytes))
         rig.turn(0)
-    rig.send(0, bytes(7))  # a period that has not ended has no row
+    rig.send(0, bytes(7))  # the stop ends it, 2 ms before it has left
     rig.turn(0)
+    for _ in range(2):  # a proxy may be closed twice
+        rig.roads[0].busy.stop(rig.now + 3 * MS)
     file.finish()
     header, *rows = (tmp_path / "busy.csv").read_text().splitlines()
     assert header == "listen,direction,begin_s,end_s,scheduled_end_s,bytes"
     assert rows == [
         "here,up,0.000000000,0.010000000,0.007500000,1500",
         "here,up,0.010000000,0.018000000,0.017000000,2000",
+        "here,up,0.018000000,0.021000000,0.021000000,7",
+    ]
+
+
+def test_a_transfer_that_the_kernel_spaces_is_one_busy_period(tmp_path: Path) -> None:
+    """The kernel gets bytes up to 400 ms before they are due; 1 MB takes 1 s and 5 ms."""
+    rig, file = Rig(kernel=True), BusyFile(tmp_path / "busy.csv")
+    busy = rig.roads[0].busy = file.link("here", "up")
+    for size_bytes in (1_000_000, 300_000):
+        rig.send(0, bytes(size_bytes))
+        rig.turn(0)
+        for _ in range(1100):
+            rig.turn(MS)
+    busy.stop(rig.now)
+    rig.send(0, bytes(300_000))
+    for step_ms in (0, 50, 50):
+        rig.turn(step_ms * MS)
+    busy.stop(rig.now)  # all bytes are the kernel's, which has not sent them
+    file.finish()
+    _, *rows = (tmp_path / "busy.csv").read_text().splitlines()
+    assert rows == [
+        "here,up,0.000000000,1.005000000,1.005000000,1000000",
+        "here,up,1.100000000,1.405000000,1.405000000,300000",
+        "here,up,2.200000000,2.300000000,2.505000000,300000",
     ]
 
 
@@ -602,6 +628,21 @@ def test_a_late_host_does_not_delay_what_the_kernel_has() -> None:
     kernel.run()
     after = [at_ns - 5 * MS - 1000 * size for at_ns, size in kernel.left if size > 200_000]
     assert after[-1] <= 3 * MS and max(after) <= 10 * MS
+
+
+def test_a_kernel_that_only_says_that_it_spaces_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what it got at once is early; the other 600 kB of 1 byte in 1 us are on time."""
+    monkeypatch.setattr(FakeKernel, "limit", lambda kernel, bytes_s: None)
+    rig = Rig(kernel=True)
+    rig.send(0, bytes(1_000_000))
+    for _ in range(804):
+        rig.turn(MS)
+    assert rig.traffic.fidelity.verdict == "strained"
+    assert "use pacing process" in rig.traffic.fidelity.reasons()[0]
+    assert len(rig.socks[1].taken) <= 800_000
+    for _ in range(202):
+        rig.turn(MS)
+    assert len(rig.socks[1].taken) == 1_000_000
 
 
 def test_bytes_of_two_senders_take_turns() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,7 @@ from script_runs import ran
 from edgefl.clocks.setup.learning import learning
 from edgefl.clocks.virtual.run import run_virtual
 from edgefl.config.file import load
+from emulator.errors import BadValue, Unavailable
 
 pytestmark = [pytest.mark.rest, pytest.mark.alone]
 
@@ -35,6 +37,7 @@ SMALLEST = {
     "training.py": ["--quick"],
     "virtual.py": ["--quick", "--turns", "1"],
 }
+AGREEMENT = str(ROOT / "configs" / "agreement.toml")  # with several strategies
 CHILDREN = {"emulator_watch.py"}  # started by another program
 
 
@@ -70,7 +73,12 @@ def test_a_benchmark_leaves_its_rows(name: str, tmp_path: Path) -> None:
     [
         ("training.py", ["--turns", "0"], "--turns 0: expected 1 or more"),
         ("pacing.py", ["--against", "none"], "none: expected a checkout"),
+        ("pacing.py", ["--busy", "--rate", "0"], "--rate 0: expected a number above 0"),
+        ("pacing.py", ["--busy", "--csv", "none/rates.csv"], "none is no folder"),
         ("agreement.py", ["--config", "none.toml"], "none.toml"),
+        ("edges.py", ["--json", "none/rows.json"], "none is no folder"),
+        ("edges.py", ["--against", "none"], "none: expected a checkout"),
+        ("edges.py", ["--config", AGREEMENT], "expected one strategy and one seed, found"),
     ],
 )
 def test_wrong_input_is_one_line(
@@ -134,10 +142,82 @@ def test_versions_are_compared_in_both_ways(module: Callable[[str], ModuleType])
 def test_arrivals_of_the_agreement_config_keep_their_distance(
     module: Callable[[str], ModuleType], tmp_path: Path
 ) -> None:
-    config = ROOT / "configs" / "agreement.toml"
+    config = Path(AGREEMENT)
     experiment = load(config, ["evaluation.every_versions=0"])
     learned = learning(experiment, config.parent)
     for index, entry in enumerate(experiment.strategies):
         run_virtual(learned, index, tmp_path / entry.name)
         arrived_s = np.array(module("agreement").trace(tmp_path / entry.name).arrived_s)
         assert len(arrived_s) > 20 and np.diff(arrived_s).min() >= 0.020
+
+
+# ------------------------------------------------------------------ what is divided by what
+def test_the_cpu_of_all_rounds_is_that_of_the_warm_up_too(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protocol = module("protocol")
+    raw, ours = protocol.RawRounds(1.0, 1.0), protocol.Outcome([1.0, 1.0], 6.0)
+    monkeypatch.setattr(protocol, "raw_rounds", lambda *words: raw)
+    monkeypatch.setattr(protocol, "measured", lambda *words: ours)
+    monkeypatch.setattr(protocol, "settings", lambda *words: [])
+    rows = {row.name: row.value for row in protocol.measure("2x0.25", 3)}
+    assert rows["coordinator CPU 2x0.25 MB"] == 2000
+
+
+def test_the_last_piece_counts_though_it_is_shorter(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """500 kB are two pieces of 300 kB, on two links, down and up: eight in 4 s."""
+    pacing = module("pacing")
+    raw = module("reference").RawRounds(1.0, 4.0)
+    monkeypatch.setattr(pacing, "piece_bytes", lambda *words: 300_000)
+    monkeypatch.setattr(pacing, "raw_rounds", lambda *words: raw)
+    monkeypatch.setattr(pacing, "paced", lambda *words: pacing.Cost(4.0, 8, 1.0, 0.0))
+    rows, _ = pacing.measure("2x2", 1, 1, None)
+    assert [row.value for row in rows[:3]] == [500_000, 500_000, 1]
+
+
+# ------------------------------------------------------------------ what cannot be measured
+def test_a_carrier_that_this_user_may_not_use_is_a_row(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(cell: object) -> bool:
+        raise Unavailable("lab: needs root")
+
+    pacing = module("pacing")
+    carriers = {"few": {"few": lambda cell: cell.links < 9}, "tc": {"tc": refused}}
+    monkeypatch.setattr(pacing, "CARRIERS", carriers)
+    monkeypatch.setattr(pacing, "busy_cores", lambda extent: nullcontext())
+    rows = [row.value for row in pacing.busy_rows(list(carriers), [2.0], None)]
+    assert (rows[0], rows[2:]) == (5, ["not measured: lab: needs root"])
+
+
+@pytest.mark.processes
+def test_a_proxy_that_does_not_start_is_one_line(module: Callable[[str], ModuleType]) -> None:
+    proxies = module("emulator_proxy")
+    with pytest.raises(BadValue, match="--up no: ended with status 2"):
+        proxies.running(["--up", "no"]).__enter__()
+
+
+@pytest.mark.processes
+def test_the_other_checkout_runs_its_own_code(
+    module: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    summary = (
+        "{'began_unix_s': 0, 'fidelity': {'verdict': 'theirs', 'reasons': [], 'transfers': 1,"
+        " 'transfer_lag_ms': {'p99': 0}}}"
+    )
+    program = (
+        "import json, pathlib, sys",
+        "folder = pathlib.Path(sys.argv[sys.argv.index('--out') + 1], 'name', 'label')",
+        "folder.mkdir(parents=True)",
+        f"(folder / 'summary.json').write_text(json.dumps({summary}))",
+    )
+    (tmp_path / "edgefl").mkdir()
+    (tmp_path / "edgefl" / "__init__.py").touch()
+    (tmp_path / "edgefl" / "cli.py").write_text("\n".join(program))
+    monkeypatch.chdir(ROOT)
+    edges = module("edges")
+    monkeypatch.setattr(edges, "WATCH_S", 0.05)
+    rows = edges.measured(tmp_path, Path("x.toml"), [], "")
+    assert rows[0].value == "theirs"
