@@ -334,20 +334,25 @@ def test_files_that_fail_cost_no_other_file(servers: Servers, tmp_path: Path) ->
     log = tmp_path / "log.json"
     files = f"--log {log} --busy /dev/full"
     words = f"proxy --map {LOCAL}:0={LOCAL}:{servers.serve(echo)} {files}".split()
+    heard = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # nohup may run the tests
     process = subprocess.Popen(
-        [sys.executable, "-c", "from emulator.cli import main; main()", *words],
+        [sys.executable, "-c", f"{heard}; from emulator.cli import main; main()", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None and process.stderr is not None
-    while not process.stdout.readline().startswith("Next: "):
-        pass
-    process.stdout.close()
-    process.send_signal(signal.SIGHUP)
-    assert process.wait(PATIENCE_S) > 0
-    assert "busy /dev/full: incomplete" in process.stderr.read()
-    process.stderr.close()
+    try:
+        while not process.stdout.readline().startswith("Next: "):
+            pass
+        process.stdout.close()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(PATIENCE_S) > 0
+        assert "busy /dev/full: incomplete" in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
     assert json.loads(log.read_text())["summary"]["opened"] == 0
 
 
