@@ -165,7 +165,7 @@ class EntryRunner:
         """
         best: dict[str, Settings] = {}
         looks = self.entry.looks if self.work.scale is Scale.paper else self.entry.looks[-1:]
-        for look in looks:
+        for before, look in zip((0, *looks), looks):
             on_wall: list[PlannedRun] = []
             for plan in self.plans:
                 did = self._tune(plan, best) if plan.part.name not in best else Did()
@@ -174,9 +174,9 @@ class EntryRunner:
                 settings = best[plan.part.name]
                 chosen = {each.shown: plan.own(each, settings) for each in plan.part.methods}
                 self.tables.drop_settings(self.work.scale, plan.part.name, chosen)
-                seeds = plan.part.seeds_at(self.work.scale)
-                if look != looks[-1]:  # at the last one also a part's further seeds
-                    seeds = seeds[:look]
+                # at the last look also a part's further seeds
+                until = None if look == looks[-1] else look
+                seeds = plan.part.seeds_at(self.work.scale)[before:until]
                 runs = [run for run in plan.table(best[plan.part.name]) if run.seed in seeds]
                 if plan.part.clock == WALL:
                     on_wall += runs
@@ -314,7 +314,8 @@ class EntryRunner:
         if run.stage is not RunStage.finished:
             return False
         if WINDOW not in facts_of(directory) and run.part.depends_on(files.OF_RULE):
-            shutil.rmtree(directory)  # made under rule 1: it is run again
+            say(f"{directory}: made under rule 1, so it is deleted and run again")
+            shutil.rmtree(directory)
             return False
         commit = read_config(directory)[FACTS]["git_commit"]
         row = RunRow(
