@@ -152,9 +152,10 @@ class AppNetwork:
     def _arrival_rows(self, name: str, cell: Cell, seen: Seen) -> list[Row]:
         """Compare bytes at the receiver with the closed form.
 
-        The window is at most a quarter of the transfer, and one piece may exceed it.
+        The window is at most a quarter of the transfer, and what leaves at once (a piece, or a
+        burst of the kernel) may exceed it. The transfer that is worst by this bound is told.
         """
-        furthest_ms, allowed_ms = 0.0, float("inf")
+        found: list[tuple[float, float]] = []  # (furthest, allowed), ms
         judged = [
             transfer for transfer in seen.transfers if _is_judged(cell, transfer["direction"])
         ]
@@ -164,13 +165,16 @@ class AppNetwork:
                 transfer["window_ns"] / 1e6,
                 max(ideal_ms(transfer["size"] // 4, cell.rate_bit_s), piece_ms),
             )
-            allowed_ms = min(allowed_ms, window_ms + piece_ms)
-            for size, at_ns in seen.arrivals[transfer["number"]]:
-                furthest_ms = max(
-                    furthest_ms,
+            allowed_ms = window_ms + max(piece_ms, transfer["at_once_ns"] / 1e6)
+            found += [
+                (
                     ideal_ms(size, cell.rate_bit_s, cell.latency_ms)
                     - (at_ns - transfer["offered_ns"]) / 1e6,
+                    allowed_ms,
                 )
+                for size, at_ns in seen.arrivals[transfer["number"]]
+            ]
+        furthest_ms, allowed_ms = max(found, key=lambda pair: pair[0] - pair[1])
         leads_ms = [
             ideal_ms(t["size"], cell.rate_bit_s, cell.latency_ms)
             - (t["last_ns"] - t["offered_ns"]) / 1e6

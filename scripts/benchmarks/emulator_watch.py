@@ -67,6 +67,7 @@ class Watched(Transport):
                 "size": transfer.size,
                 "meta": flow.meta,
                 "piece": flow.piece,
+                "at_once_ns": flow.at_once_ns,
                 "window_ns": flow.window_ns,
                 "offered_ns": completion.offered_ns,
                 "last_ns": flow.last_byte_ns,
